@@ -25,7 +25,7 @@ from benchmarks import harness
 from tdd.kernels.sequential import default_looks
 from tdd.runs.folder import versions
 from tdd.study import SkewedShards, named
-from tdd.study.monte_carlo import simulate
+from tdd.study.blocks import simulate
 from tdd.study.named.driver import run_named_study, verdict_rows
 from tdd.study.named.record import StudyOptions
 

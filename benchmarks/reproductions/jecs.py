@@ -28,7 +28,7 @@ from tdd.lab.plant import ThreeBlocks, three_blocks
 from tdd.records import Null, Texts, pytree
 from tdd.study import method
 from tdd.study import run as study
-from tdd.study.sample import Sample
+from tdd.study.designs import Sample
 
 __all__ = ["METHODS", "MIXES", "PROMISES", "REPRODUCTION", "Sizes", "Subsets"]
 

@@ -31,7 +31,7 @@ from tdd.lab.paraphrase import paraphrases
 from tdd.records import Null, pytree
 from tdd.study import method
 from tdd.study import run as study
-from tdd.study.sample import Sample
+from tdd.study.designs import Sample
 
 __all__ = ["DESIGNS", "METHODS", "REPRODUCTION", "Divisions", "Sizes"]
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tdd.validate import printable
+from tdd.validate import InputError, printable
 
 __all__ = [
     "CHECK_FAILED",
@@ -20,6 +20,7 @@ __all__ = [
     "console",
     "logging_on_stderr",
     "names",
+    "numbers",
     "one_or_all",
     "present",
     "print_json",
@@ -98,6 +99,14 @@ def split(values: list[str] | None) -> list[str]:
 def names(text: str) -> list[str]:
     """ "loss,min_k:k=0.1;..." → names; semicolons separate the options of one score."""
     return [name.strip().replace(";", ",") for name in text.split(",") if name.strip()]
+
+
+def numbers(option: str, values: list[str] | None, kind: Any = float, what: str = "numbers") -> Any:
+    """Numbers from repeated and comma-separated words; None where there are none."""
+    try:
+        return [kind(word) for word in split(values)] or None
+    except ValueError as error:
+        raise InputError(f"{option} must be {what}, got {', '.join(split(values))}") from error
 
 
 def one_or_all(names: list[str]) -> Any:

@@ -7,7 +7,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from tdd.cli.common import command, names, present, split
+from tdd.cli.common import command, names, numbers, present, split
 from tdd.cli.options import add_device
 from tdd.cores import set_host_device_count
 from tdd.validate import InputError
@@ -164,7 +164,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     about_order = arguments.effect is not None or (path is not None and is_exchange_run(path))
     options = {
-        "alpha": _numbers("--alpha", arguments.alpha, float),
+        "alpha": numbers("--alpha", arguments.alpha),
         "power": arguments.power,
         "repetitions": arguments.repetitions,
         "seed": arguments.seed,
@@ -191,9 +191,9 @@ def _plan_of_audit(arguments: argparse.Namespace, path: Any, options: dict[str, 
         source = _labelled(arguments, path)
     return expected_power(
         source,
-        num_calibration=_numbers("--n", arguments.n, int),
-        num_tests=_numbers("--m", arguments.m, int),
-        member_share=_numbers("--fraction", arguments.fraction, float),
+        num_calibration=numbers("--n", arguments.n, int, "whole numbers"),
+        num_tests=numbers("--m", arguments.m, int, "whole numbers"),
+        member_share=numbers("--fraction", arguments.fraction),
         method=arguments.method,
         detection=arguments.detection,
         **_given(**options),
@@ -242,15 +242,14 @@ def _plan_of_order(arguments: argparse.Namespace, path: Any, options: dict[str, 
     else:
         source = dataclasses.replace(read_exchange_run(path, arguments.data), **tokens)
     options |= {
-        "num_shards": _numbers("--shards", arguments.shards, int),
-        "num_shuffles": _numbers("--shuffles", arguments.shuffles, int),
+        "num_shards": numbers("--shards", arguments.shards, int, "whole numbers"),
+        "num_shuffles": numbers("--shuffles", arguments.shuffles, int, "whole numbers"),
         "test": split(arguments.test) or None,
     }
     return expected_exchange_power(source, shifted_share=arguments.shifted_fraction, **_given(**options))
 
 
 def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:
-
     files, folder = [], None
     if arguments.out is not None:
         from tdd.report.plots import power as plots
@@ -260,12 +259,3 @@ def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:
         files = [*plan.save(folder), folder / "figure.png"]
         save((plots.exchange_sheet if about_order else plots.power_sheet)(plan), files[-1])
     present(arguments, plan.report(), record=plan.to_dict(), folder=folder, files=files, wide=True)
-
-
-def _numbers(option: str, values: list[str] | None, kind: Any) -> Any:
-    """Numbers from repeated and comma-separated words; None where there are none."""
-    try:
-        return [kind(word) for word in split(values)] or None
-    except ValueError as error:
-        what = "whole numbers" if kind is int else "numbers"
-        raise InputError(f"{option} must be {what}, got {', '.join(split(values))}") from error

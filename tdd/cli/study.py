@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
+import shlex
 from typing import Any
 
 from tdd.cli import guarantees
-from tdd.cli.common import command, console, present, print_json, split
+from tdd.cli.common import command, console, numbers, present, print_json, split
 from tdd.cli.options import add_ray, add_shard, check_ray, ray_options, say_done
 from tdd.cores import set_host_device_count
 from tdd.study.named import STUDIES
+from tdd.validate import InputError
 
 __all__ = ["add"]
 
@@ -80,10 +83,6 @@ def _study_list(arguments: argparse.Namespace) -> None:
 
 
 def _study_named(arguments: argparse.Namespace) -> None:
-    import shlex
-
-    from tdd.validate import InputError
-
     by_ray = check_ray(arguments)
     if arguments.devices is not None and arguments.devices < 1:
         raise InputError(f"--devices must be at least 1, got {arguments.devices}")
@@ -106,14 +105,16 @@ def _study_named(arguments: argparse.Namespace) -> None:
     else:
         outcome = run_named_study(study, options, command=command)
     files = _write_figures(study, options, outcome.result, arguments.figure_format)
-    _print_study(arguments, options, outcome, files)
+    from tdd.report.study import study_record, study_report
+
+    record, report = study_record(outcome.result), study_report(outcome.result)
+    present(arguments, report, record=record, folder=options.folder, files=files, wide=True)
+    if not (outcome.computed or arguments.json):
+        print("Read from an earlier run in this folder.")
 
 
 def _options(arguments: argparse.Namespace, study: Any) -> Any:
-    import pathlib
-
     from tdd.study.named.record import StudyOptions, read_columns
-    from tdd.validate import InputError
 
     columns = None
     if arguments.table is not None:
@@ -131,7 +132,7 @@ def _options(arguments: argparse.Namespace, study: Any) -> Any:
         raise InputError("--score, --knockoffs, --label-field and --higher-is-member are of a table: give --table FILE")
     return StudyOptions(
         repetitions=study.repetitions if arguments.repetitions is None else arguments.repetitions,
-        alphas=_levels(arguments.alpha) or study.alphas,
+        alphas=tuple(numbers("--alpha", arguments.alpha, what="numbers between 0 and 1") or study.alphas),
         seed=arguments.seed,
         columns=columns,
         target_se=arguments.target_se,
@@ -146,32 +147,12 @@ def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[A
     """Draw into the folder of the study; every file there."""
     if options.folder is None:
         return []
-    from tdd.report import study_plots
+    from tdd.report.plots import studies
 
     files = [options.folder / name for name in ("results.parquet", "results.csv", "study.json")]
-    drawn = study_plots.draw(result, study.figure, title=study.title, caption=study.describe(options))
-    files.append(study_plots.write(drawn, options.folder / f"figure.{format}"))
+    drawn = studies.draw(result, study.figure, title=study.title, caption=study.describe(options))
+    files.append(studies.write(drawn, options.folder / f"figure.{format}"))
     if study.example is not None:
         example = study.example(options)
-        files.append(study_plots.write(study_plots.draw_example(example), options.folder / f"{example.kind}.{format}"))
+        files.append(studies.write(studies.draw_example(example), options.folder / f"{example.kind}.{format}"))
     return files
-
-
-def _print_study(arguments: argparse.Namespace, options: Any, outcome: Any, files: list[Any]) -> None:
-    from tdd.report.study import study_record, study_report
-
-    result = outcome.result
-    record = study_record(result)
-    present(arguments, study_report(result), record=record, folder=options.folder, files=files, wide=True)
-    if not (outcome.computed or arguments.json):
-        print("Read from an earlier run in this folder.")
-
-
-def _levels(values: list[str] | None) -> tuple[float, ...]:
-    """Levels out of repeated and comma-separated words."""
-    try:
-        return tuple(float(word) for word in split(values))
-    except ValueError as error:
-        from tdd.validate import InputError
-
-        raise InputError(f"--alpha must be numbers between 0 and 1, got {', '.join(split(values))}") from error

@@ -113,9 +113,9 @@ def _plain_figure(result: Any) -> Figure:
 
 
 def _drawn(result: Any, figure: Figure, title: str, caption: str) -> Any:
-    from tdd.report import study_plots
+    from tdd.report.plots import studies
 
-    return study_plots.draw(result, figure, title=title, caption=caption).figure
+    return studies.draw(result, figure, title=title, caption=caption).figure
 
 
 def _origin(about: Mapping[str, Any]) -> list[Section]:

@@ -146,10 +146,7 @@ def threshold(
     for sample, name in zip(samples, ("validation", "scores"), strict=True):
         arrays.check_finite(sample, name)
     is_target = arrays.as_mask(is_target, samples[0], "is_target")
-    masks = (
-        arrays.as_mask(validation_mask, samples[0], "validation_mask"),
-        arrays.as_mask(mask, samples[1], "mask"),
-    )
+    masks = (arrays.as_mask(validation_mask, samples[0], "validation_mask"), arrays.as_mask(mask, samples[1], "mask"))
     arrays.check_some(samples[0], masks[0], "validation", "items with known labels are needed")
     (own, tested), (own_real, real) = order_preserving(samples, masks)
     level = None if alpha is None else level_operand(alpha)
@@ -157,15 +154,10 @@ def threshold(
 
 
 def auc(evidence: jax.Array, target: jax.Array) -> jax.Array:
-    """Fraction of the pairs of a target and another item in which the target has more evidence, ties one half.
+    """[] fraction of the pairs of a target and another item in which the target has more evidence, ties one half.
 
-    Args:
-      evidence: [m] large for items that look like targets: -score for members, the score for clean items, -p-value.
-        NaN is left out.
-      target: [m] bool.
-
-    Returns:
-      [] AUC; NaN where there are no targets or nothing else.
+    `evidence` [m] is large for items that look like targets: -score for members, the score for clean items, -p-value;
+    NaN is left out. The AUC is NaN where there are no targets or nothing else.
     """
     real = ~jnp.isnan(evidence)
     other = real & ~target
@@ -219,28 +211,17 @@ def _at_most(count: jax.Array, total: jax.Array, alpha: Any) -> jax.Array:
 
 
 class JointMetrics(NamedTuple):
-    """Error and power of a joint selection.
+    """Error and power of a joint selection."""
 
-    Attributes:
-      gcp: [] fraction of contaminated items among the selected, 0 without a selection.
-      power: [] fraction of the jointly pure items that are selected, 0 without any.
-    """
-
-    gcp: jax.Array
-    power: jax.Array
+    gcp: jax.Array  # [] fraction of contaminated items among the selected, 0 without a selection
+    power: jax.Array  # [] fraction of the jointly pure items that are selected, 0 without any
 
 
 def selected_by_each(calibration: jax.Array, scores: jax.Array, *, alpha: Any, eta: Any = 0.5) -> jax.Array:
-    """Storey-BH for each model alone, null "member": FDR <= alpha for that model, and for that model only.
+    """[K, m] bool: Storey-BH for each model alone, null "member": FDR <= alpha for that model, and for that model only.
 
-    Args:
-      calibration: [K, n] loss-like scores of known members.
-      scores: [K, m] loss-like scores.
-      alpha: level in (0, 1).
-      eta: fraction of the calibration scores in the region of presumed members.
-
-    Returns:
-      [K, m] bool.
+    `calibration` [K, n] are loss-like scores of known members, `scores` [K, m] those of the candidates; `eta` is the
+    fraction of the calibration scores in the region of presumed members.
     """
     max_rank = calibration.shape[1] + 1
 
@@ -266,13 +247,9 @@ def composed(selected: jax.Array, how: Literal["union", "intersection"]) -> jax.
 
 
 def joint_metrics(selected: jax.Array, target: jax.Array) -> JointMetrics:
-    """Global contamination proportion and power of a joint selection.
+    """Global contamination proportion and power of a joint selection (JECS, eq. 7-8).
 
-    Args:
-      selected: [m] bool.
-      target: [m] bool, True for members of no model.
-
-    References: JECS, eq. 7-8.
+    `selected` and `target` are [m] bool; targets are members of no model.
     """
     false = jnp.sum(selected & ~target)
     true = jnp.sum(selected & target)

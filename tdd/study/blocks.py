@@ -1,12 +1,14 @@
 """Repetitions in blocks of fixed size, spread over devices, summed in integers.
 
 Repetition i is lane i mod L of block i div L and has its own random numbers, one program serves every block, and sums
-are integers: the numbers depend neither on the devices nor on how a study is cut into calls.
+are integers: the numbers depend neither on the devices nor on how a study is cut into calls. `simulate` is for numbers
+that are no counts, on one device.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -17,7 +19,7 @@ import numpy as np
 
 from tdd.cores import available_cores
 
-__all__ = ["BlockSums", "sum_over_blocks"]
+__all__ = ["BlockSums", "simulate", "sum_over_blocks"]
 
 _AXIS = "repetitions"
 
@@ -104,3 +106,14 @@ def _on_threads(alone: Any, device: Any, lanes: int, threads: int) -> BlockSums:
 
 def _bounds(first: int, last: int) -> np.ndarray:
     return np.asarray([first, last], np.uint32)
+
+
+def simulate(one: Callable[[jax.Array], Any], *, seed: int, repetitions: int, batch: int = 2_000) -> Any:
+    """Run a pure function `one(key) -> pytree of scalars` many times; leaves are [repetitions], float64 NumPy arrays.
+
+    Repetition i has the same key for any `batch`, the number of repetitions side by side: it bounds the memory and
+    changes no result.
+    """
+    keys = jax.random.split(jax.random.key(seed), repetitions)
+    compiled = jax.jit(functools.partial(jax.lax.map, one, batch_size=min(batch, repetitions)))
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), compiled(keys))

@@ -17,11 +17,11 @@ import numpy as np
 from tdd.kernels import lattice, tally
 from tdd.runs.folder import versions
 from tdd.study import blocks, checks
+from tdd.study.designs import Sample
 from tdd.study.fingerprint import described
 from tdd.study.methods import StudyMethod, as_methods
 from tdd.study.results import StudyResult
 from tdd.study.runner import Cell, Plan, run_study
-from tdd.study.sample import Sample
 from tdd.validate import InputError
 
 __all__ = ["STEP", "engine", "exact_levels", "prepared", "repetition", "run", "shape"]

@@ -38,20 +38,15 @@ _UNROLL = 16  # steps of a loop in one launch of an accelerator
 
 
 class _RankCounter(NamedTuple):
-    """Draws repetitions and counts their ranks; equal counters share one compiled engine.
+    """Draws repetitions and counts their ranks; equal counters share one compiled engine."""
 
-    Attributes:
-      count: `(source, words, *, unroll, **sizes) -> RankCounts` of L repetitions, from a pytree of arrays and [2, L]
-        random bits.
-      sizes: names and values of the static sizes; "num_calibration" and "num_tests" are among them.
-      lanes: largest number of repetitions side by side on a CPU; no number depends on it.
-      num_numbers: about how many 32-bit numbers one repetition holds.
-    """
-
+    # `(source, words, *, unroll, **sizes) -> RankCounts` of L repetitions, from a pytree of arrays and [2, L] random
+    # bits
     count: Callable[..., joint_resample.RankCounts]
+    # names and values of the static sizes; "num_calibration" and "num_tests" are among them
     sizes: tuple[tuple[str, int], ...]
-    lanes: int
-    num_numbers: int
+    lanes: int  # largest number of repetitions side by side on a CPU; no number depends on it
+    num_numbers: int  # about how many 32-bit numbers one repetition holds
 
 
 def resample_joint(

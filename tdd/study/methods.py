@@ -19,7 +19,7 @@ from tdd.procedures.procedure import Procedure
 from tdd.procedures.td4eval import TD4Eval
 from tdd.procedures.values import PTDI
 from tdd.study import baselines
-from tdd.study.sample import Sample
+from tdd.study.designs import Sample
 from tdd.validate import InputError
 
 __all__ = ["NAMES", "StudyMethod", "as_methods", "method"]

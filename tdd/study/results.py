@@ -176,16 +176,12 @@ _SPREADS = {f"{name}_quantiles": [f"{name}_q{100 * q:02.0f}" for q in QUANTILES]
 class Totals:
     """Exact sums over repetitions on the host: the tallies of `tdd.kernels.tally`, without their limit of 2^20.
 
-    Attributes:
-      repetitions: number of repetitions.
-      sums: [..., 4, 2] int64, sums of round(2^24 x) and of round(2^24 x^2) for FDP, power, Hamming fraction and the
-        fraction of the items that is selected.
-      histogram: [..., 4, 1025] int64, how often round(1024 x) was 0..1024.
+    The four numbers x of a repetition are FDP, power, Hamming fraction and the fraction of the items that is selected.
     """
 
     repetitions: int
-    sums: np.ndarray
-    histogram: np.ndarray
+    sums: np.ndarray  # [..., 4, 2] int64, sums of round(2^24 x) and of round(2^24 x^2)
+    histogram: np.ndarray  # [..., 4, 1025] int64, how often round(1024 x) was 0..1024
 
     @classmethod
     def zero(cls, shape: tuple[int, ...]) -> Totals:

@@ -28,22 +28,14 @@ _PATIENCE = 0.5  # seconds that a call should take, and after which the totals a
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The number of repetitions of a cell, and how they are cut into calls and pieces. No number depends on the cuts.
+    """The repetitions of a cell, and how they are cut into calls and pieces. No number depends on the cuts."""
 
-    Attributes:
-      repetitions: Largest number of repetitions.
-      first_call: Repetitions of the first call.
-      largest_call: Largest number of repetitions of a call.
-      smallest_piece: Smallest number of repetitions of a piece of a shard.
-      target_se: Stop once `largest_error` is at most this.
-      next_stop: done -> the first number of repetitions beyond it at which the cell may stop.
-    """
-
-    repetitions: int
-    first_call: int
-    largest_call: int
-    smallest_piece: int
-    target_se: float | None = None
+    repetitions: int  # largest number of repetitions
+    first_call: int  # repetitions of the first call
+    largest_call: int  # largest number of repetitions of a call
+    smallest_piece: int  # smallest number of repetitions of a piece of a shard
+    target_se: float | None = None  # stop once `largest_error` is at most this
+    # done -> the first number of repetitions beyond it at which the cell may stop
     next_stop: Callable[[int], int] | None = None
 
     def stop(self, done: int) -> int:
@@ -58,14 +50,7 @@ class Plan:
 
 
 class Cell(NamedTuple):
-    """A grid point that is ready to run.
-
-    Attributes:
-      sums: Runs a range of repetitions.
-      operands: Operands of `sums`.
-      num_items: Number of test items.
-      plan: Plan of its repetitions.
-    """
+    """A grid point that is ready to run: its compiled sums and their operands, its test items, and its plan."""
 
     sums: BlockSums
     operands: Any
@@ -89,18 +74,9 @@ def run_study(
 ) -> StudyResult:
     """Run the repetitions of each cell, or those of a shard, and save the result of a whole study.
 
-    Args:
-      cells: One a grid point, or one without a grid; their plans have one `repetitions` and one `target_se`.
-      methods: Names of the methods.
-      alphas: Levels.
-      points: Parameters of the grid points; None without a grid.
-      folder: As in `tdd.study.run`, and so is shard.
-      shard: None runs what no shard has run.
-      fingerprint: Plain values on which the numbers depend.
-      provenance: Beginning of the record.
-      devices: For the record.
-      started: `time.perf_counter()` at the beginning of the run.
-      progress: Title of a progress bar; "" shows none.
+    There is a cell for each of the grid's `points` (None without a grid); all plans have one `repetitions` and one
+    `target_se`. `folder` and `shard` are as in `tdd.study.run`, `fingerprint` holds the plain values on which the
+    numbers depend, `provenance` begins the record, and `progress` is the title of a bar; "" shows none.
     """
     store = TotalsStore(folder, fingerprint, shard)
     total = sum(cell.plan.repetitions for cell in cells) // (store.shard.count if store.shard else 1)
@@ -155,11 +131,7 @@ def pieces(plan: Plan, until: int) -> Iterator[tuple[int, int]]:
 
 
 def accumulate(
-    cell: Cell,
-    store: TotalsStore,
-    number: int,
-    zero: Totals,
-    advance: Callable[[int], None] = lambda count: None,
+    cell: Cell, store: TotalsStore, number: int, zero: Totals, advance: Callable[[int], None] = lambda count: None
 ) -> Totals:
     """The totals of a cell: for a shard those of its own repetitions, otherwise those of all.
 

@@ -26,16 +26,7 @@ from tdd.study.results import Totals
 from tdd.validate import InputError
 from tdd.validate.files import read_npz
 
-__all__ = [
-    "PartialTotals",
-    "TotalsStore",
-    "as_study_shard",
-    "check_fingerprint",
-    "gaps",
-    "joined",
-    "merge",
-    "overlap",
-]
+__all__ = ["PartialTotals", "TotalsStore", "as_study_shard", "check_fingerprint", "gaps", "joined", "merge", "overlap"]
 
 _logger = logging.getLogger("tdd.study")
 
@@ -45,10 +36,8 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 class TotalsStore:
     """The totals of each grid point, in `<folder>/totals`, under the fingerprint of the study.
 
-    Args:
-      folder: folder of the study; None keeps nothing.
-      fingerprint: plain values on which the numbers depend.
-      shard: (i, n) or "i/n", see `as_study_shard`; None joins all shards.
+    Without a folder nothing is kept. The numbers depend on the plain values of the fingerprint; without a shard, (i, n)
+    or "i/n", those of all shards are joined.
 
     Raises:
       InputError: the folder holds another study, or cannot be written.
@@ -197,15 +186,10 @@ def _folder_gone(folder: pathlib.Path) -> InputError:
 
 
 class PartialTotals(NamedTuple):
-    """Totals over some of the repetitions of a study.
+    """Totals over some of the repetitions of a study."""
 
-    Attributes:
-      ranges: (first, last) pairs of the repetitions first..last-1: sorted, none touches the next.
-      totals: exact sums over these repetitions.
-    """
-
-    ranges: Ranges
-    totals: Totals
+    ranges: Ranges  # (first, last) pairs of the repetitions first..last-1: sorted, none touches the next
+    totals: Totals  # exact sums over these repetitions
 
     @property
     def repetitions(self) -> int:

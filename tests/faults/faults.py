@@ -908,14 +908,14 @@ STUDIES = (
     ),
     Fault(
         "JointLabels: calibration and candidates share a key",
-        "tdd/study/designs/synthetic.py",
+        "tdd/study/designs.py",
         "jax.random.normal(scores, (self.num_models, self.num_tests))",
         "jax.random.normal(calibration, (self.num_models, self.num_tests))",
         ("tests/study/test_compositions.py", "tests/study/test_designs.py"),
     ),
     Fault(
-        "monte_carlo: the radius of another theorem",
-        "tdd/study/monte_carlo.py",
+        "claims: the radius of another theorem",
+        "tdd/study/claims/__init__.py",
         "math.log(2 / level)",
         "math.log(1 / level)",
         ("tests/study/test_claims.py",),

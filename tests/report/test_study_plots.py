@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from tdd.report import study_plots
-from tdd.report.plots import cells, sheet
+from tdd.report.plots import sheet, studies
 from tdd.report.plots.single_repetition import _stop
 from tdd.study.named.record import Example, Figure
 from tdd.study.results import StudyResult
@@ -88,9 +87,9 @@ EXAMPLES = {
 
 def drawn(name):
     if name in EXAMPLES:
-        return study_plots.draw_example(EXAMPLES[name])
+        return studies.draw_example(EXAMPLES[name])
     data, figure = FIGURES[name]
-    return study_plots.draw(data, figure, title="a title", caption="the design")
+    return studies.draw(data, figure, title="a title", caption="the design")
 
 
 def caption_of(page):
@@ -107,7 +106,7 @@ def axes_of(drawn_sheet):
 )
 def test_files_are_the_same_every_time(name, kind, tmp_path):
     before = dict(matplotlib.rcParams)
-    first, second = (study_plots.write(drawn(name), tmp_path / f"{i}.{kind}").read_bytes() for i in range(2))
+    first, second = (studies.write(drawn(name), tmp_path / f"{i}.{kind}").read_bytes() for i in range(2))
     assert first == second
     assert first[:4] == (b"\x89PNG" if kind == "png" else b"<?xm")
     assert b"<dc:date>" not in first
@@ -205,7 +204,7 @@ def test_measures_are_drawn_in_place_of_rates():
     bias, error = np.linspace(-0.2, 0.1, data.fdr.size).reshape(data.fdr.shape), np.full(data.fdr.shape, 0.01)
     data = dataclasses.replace(data, measures={"bias": bias, "bias_se": error, "mse": bias**2 + 0.1, "mse_se": error})
     figure = Figure("parameter", x="k", fields=("bias", "mse"), labels={"mse": "MSE"})
-    ((left, right),) = study_plots.draw(data, figure, title="t").panels
+    ((left, right),) = studies.draw(data, figure, title="t").panels
     assert left.get_ylabel() == "bias, ± 2 s.e."
     assert right.get_title("left") == "MSE"
     assert any(np.allclose(line.get_ydata(), bias[:, 1, 0]) for line in left.get_lines() if len(line.get_ydata()) == 3)
@@ -222,7 +221,7 @@ def test_the_level_that_is_drawn_is_the_wanted_one():
 def test_the_caption_counts_repetitions():
     assert "1,000 repetitions." in caption_of(drawn("levels"))
     data = dataclasses.replace(FIGURES["bands"][0], repetitions=np.array([500, 2_000]))
-    page = study_plots.draw(data, FIGURES["bands"][1], title="t")
+    page = studies.draw(data, FIGURES["bands"][1], title="t")
     assert "500 to 2,000 repetitions in each cell." in caption_of(page)
 
 
@@ -238,11 +237,11 @@ def test_the_staircase_stops_where_the_step_up_procedure_does():
 
 def test_cells_are_found_by_field_and_value():
     data, figure = FIGURES["levels, cells"]
-    rows = cells.picks(data, figure)
+    rows = studies.picks(data, figure)
     assert [heading for heading, _ in rows] == ["none", "subtraction"]
     assert [(pick.label, pick.cells, pick.method) for pick in rows[1][1]] == [
         ("π = 0.1", (0,), 1),
         ("π = 0.9", (1,), 1),
     ]
-    assert cells.values(data, "fdr").shape == (2, 2, 3)
-    assert cells.values(result(), "fdp_quantiles").shape == (1, 2, 3, 5)
+    assert studies.values(data, "fdr").shape == (2, 2, 3)
+    assert studies.values(result(), "fdp_quantiles").shape == (1, 2, 3, 5)

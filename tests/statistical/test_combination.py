@@ -7,7 +7,7 @@ import pytest
 
 from tdd.kernels import combine, conformal, merge, pooled_ranks, stepup
 from tdd.procedures.td4eval import td4eval
-from tdd.study import monte_carlo
+from tdd.study import blocks
 from tdd.study.claims.combination import detector_scores, pooled_by_rejections
 
 ALPHA = 0.2
@@ -192,7 +192,7 @@ MERGES = {
 def test_the_dependent_p_values_are_uniform():
     """The laws that the merges are tried on have uniform marginals, or trying them would mean nothing."""
     for draw in (independent_p, comonotone_p, spread_p, worst_for_hommel):
-        p = monte_carlo.simulate(lambda key, draw=draw: draw(key, 4)[0], seed=4, repetitions=20_000)
+        p = blocks.simulate(lambda key, draw=draw: draw(key, 4)[0], seed=4, repetitions=20_000)
         for t in (0.01, 0.05, 0.1, 0.3, 0.7):
             assert abs((p <= t).mean() - t) < 5 * (t * (1 - t) / 20_000) ** 0.5
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd.study.claims import Claim, all_claims, choose, measure
-from tdd.study.monte_carlo import mean_radius, simulate
+from tdd.study.blocks import simulate
+from tdd.study.claims import Claim, all_claims, choose, mean_radius, measure
 
 SHOWN = pathlib.Path(__file__).parents[2] / "benchmarks" / "results" / "validity.json"
 CLAIMS = {claim.name: claim for claim in all_claims()}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd.report import study_plots
+from tdd.report.plots import studies
 from tdd.study.designs import SkewedShards
 from tdd.study.named import exchange, load
 from tdd.study.named.driver import verdict_rows
@@ -54,7 +54,7 @@ def test_sizes_stand_beside_powers_and_a_null_is_run_once():
     power = {name: row["power"] for name, row in by_name.items()}
     assert power["lognormal", "rank_sum"] > power["lognormal", "permutation"] + 0.1
     assert power["few shards", "exact"] > power["few shards", "rank_sum"] + 0.1
-    study_plots.draw(result, STUDY.figure, title=STUDY.title, caption=STUDY.describe(told))
+    studies.draw(result, STUDY.figure, title=STUDY.title, caption=STUDY.describe(told))
 
 
 @pytest.mark.slow("long")

@@ -13,7 +13,7 @@ import pytest
 from scipy.special import ndtr
 
 import tdd
-from tdd.report import study_plots
+from tdd.report.plots import studies
 from tdd.study import PairedScores, Pool, StudyResult, run
 from tdd.study.named import STUDIES, driver, exchange, jecs, ktd, load, ptdi, td4eval
 from tdd.study.named.driver import run_named_study, verdict_rows
@@ -327,7 +327,7 @@ def test_studies_of_a_given_table(name):
     assert all(0 <= row["fdr"] <= 1 and 0 <= row["power"] <= 1 for row in rows)
     assert set(np.atleast_1d(result.repetitions)) == {64}
     assert max(row["power"] for row in rows) > 0 or name == "exchange-shards"
-    study_plots.draw(result, study.figure, title=study.title, caption=study.describe(told))
+    studies.draw(result, study.figure, title=study.title, caption=study.describe(told))
 
 
 @pytest.mark.parametrize("name", PTDI)
@@ -405,7 +405,7 @@ def test_thresholds_and_knockoffs_of_ktd():
     result = study.run(told)
     assert result.fdr.shape == (12, 1, 3)
     assert (np.diff(result.power, axis=2) >= 0).all()
-    panels = study_plots.draw(result, study.figure, title="t").panels
+    panels = studies.draw(result, study.figure, title="t").panels
     assert [axes.get_title("left") for axes in panels[0]] == ["normal", "exponential", "minus exponential"]
 
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.study.monte_carlo import mean_radius
+from tdd.study.claims import mean_radius
 
 SUITE_FALSE_ALARM = 1e-3
 SHORT, MANY, LONG = 2_000, 8_000, 100_000

@@ -20,8 +20,7 @@ _TICKS = (1e-4, 1e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 def power_sheet(plan: Any) -> sheet.Sheet:
     """One row for every n and m: the power with its spread on the left, the chance of a right selection on the right.
 
-    Args:
-      plan: `PowerPlan`; every audit that was simulated is drawn, those of the search included.
+    Every audit of the `PowerPlan` that was simulated is drawn, those of the search included.
     """
     about = plan.about
     alphas = about["alphas"]
@@ -31,17 +30,9 @@ def power_sheet(plan: Any) -> sheet.Sheet:
     legend["wanted"] = sheet.level_line()
     if any(row["extrapolated"] for row in plan.curve):
         legend["extrapolated"] = Line2D([], [], color=sheet.INK, marker="o", markerfacecolor="white", linestyle="")
-    more = "" if len(sizes) <= _MOST else f" The tables have {len(sizes) - _MOST} more pairs of sizes."
+    title, caption = f"What an audit with {about['method']} may expect", f"Scores: {about['source']}."
     with sheet.style():
-        drawn = sheet.sheet(
-            f"What an audit with {about['method']} may expect",
-            f"Scores: {about['source']}. Error bars: ± 2 s.e. of the simulation.{more}",
-            rows=min(len(sizes), _MOST),
-            columns=2,
-            legend=legend,
-            height=2.35 if len(sizes) == 1 else 1.8,
-            foot=0.34,
-        )
+        drawn = _page(title, f"{caption} Error bars: ± 2 s.e. of the simulation.", legend, len(sizes), "sizes")
         for (n, m), panels in zip(sizes, drawn.panels, strict=False):
             rows = [row for row in plan.curve if (row["num_calibration"], row["num_tests"]) == (n, m)]
             named = f"m = {m:,}" if about["method"].startswith("ktd/") else f"n = {n:,}, m = {m:,}"
@@ -57,6 +48,14 @@ def power_sheet(plan: Any) -> sheet.Sheet:
         for axes in drawn.panels[-1]:
             axes.set_xlabel(f"fraction of {about['targets']} among the candidates")
     return drawn
+
+
+def _page(title: str, caption: str, legend: Any, rows: int, pairs: str, columns: int = 2, **layout: Any) -> sheet.Sheet:
+    """Empty panels, a row for each of the first pairs."""
+    more = "" if rows <= _MOST else f" The tables have {rows - _MOST} more pairs of {pairs}."
+    height = 2.35 if rows == 1 else 1.8
+    shape = {"rows": min(rows, _MOST), "columns": columns, "height": height, "foot": 0.34}
+    return sheet.sheet(title, f"{caption}{more}", legend=legend, **shape, **layout)
 
 
 def _curve(axes: Any, rows: Sequence[Mapping[str, Any]], criterion: str, look: sheet.Stroke) -> None:
@@ -114,29 +113,18 @@ def _fraction_axis(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def exchange_sheet(plan: Any) -> sheet.Sheet:
-    """One row for every test and level: power, and the smallest detectable effect, against the number of model calls.
-
-    Args:
-      plan: `ExchangePlan`.
-    """
+    """One row for every test and level of an `ExchangePlan`: power and smallest effect against the model calls."""
     about = plan.about
     tests = [(name, alpha) for name in about["tests"] for alpha in about["alphas"]]
     shards = sorted({row["num_shards"] for row in plan.rows})
     searched = any(row["smallest_effect"] is not None for row in plan.rows)
     legend: dict[str, Any] = {f"{r} shards": sheet.line(sheet.stroke(i)) for i, r in enumerate(shards)}
     legend["wanted power"] = sheet.level_line()
-    more = "" if len(tests) <= _MOST else f" The tables have {len(tests) - _MOST} more pairs of test and level."
+    title = "What a test of canonical order may expect, by its cost"
+    caption = f"Shards: {about['source']}. Along a line k, the number of shuffles, grows. Bars: ± 2 s.e."
+    layout = {"columns": 2 if searched else 1, "share_y": False}
     with sheet.style():
-        drawn = sheet.sheet(
-            "What a test of canonical order may expect, by its cost",
-            f"Shards: {about['source']}. Along a line k, the number of shuffles, grows. Bars: ± 2 s.e.{more}",
-            rows=min(len(tests), _MOST),
-            columns=2 if searched else 1,
-            legend=legend,
-            height=2.35 if len(tests) == 1 else 1.8,
-            foot=0.34,
-            share_y=False,
-        )
+        drawn = _page(title, caption, legend, len(tests), "test and level", **layout)
         for (name, alpha), panels in zip(tests, drawn.panels, strict=False):
             for i, r in enumerate(shards):
                 rows = [row for row in plan.rows if (row["test"], row["alpha"], row["num_shards"]) == (name, alpha, r)]

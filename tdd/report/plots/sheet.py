@@ -26,7 +26,6 @@ from tdd.runs.atomic import atomic_path
 from tdd.validate import printable
 
 __all__ = [
-    "FORMATS",
     "INK",
     "LEVEL",
     "Sheet",
@@ -41,7 +40,6 @@ __all__ = [
     "style",
 ]
 
-FORMATS = ("png", "svg")
 INK = "#333333"
 LEVEL: dict[str, Any] = {"color": "#777777", "linewidth": 1.1, "linestyle": (0, (1, 2)), "zorder": 1}
 
@@ -121,21 +119,15 @@ def sheet(
     share_x: bool = True,
     share_y: bool = True,
 ) -> Sheet:
-    """Make panels; matplotlib lays them out when they are drawn.
+    """Make panels to draw on inside `style()`; matplotlib lays them out when they are drawn.
 
     Args:
-      title: wrapped.
-      caption: below, wrapped.
-      rows: of panels.
-      columns: of panels.
+      title: above the legend, and the caption below the panels; both are wrapped.
+      rows: rows and columns of panels, `height` inches high, with `foot` inches for the axis below all rows but the
+        last.
       legend: labels and their artists (a tuple of artists is drawn as one), in rows below the title.
-      height: of a panel, in inches, about.
-      foot: room for the horizontal axis below a row that is not the last, in inches.
       share_x: the same horizontal axis in every panel of a column.
       share_y: the same vertical axis in every panel of a row, with tick labels at the first.
-
-    Returns:
-      `Sheet`; draw on its panels inside `style()`.
     """
     figure = Figure((_WIDTH, 1.0), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06))
     FigureCanvasAgg(figure)
@@ -150,11 +142,7 @@ def sheet(
     height_of_words = sum(artist.get_window_extent().height for artist in around) / figure.dpi
     figure.set_size_inches(_WIDTH, height_of_words + rows * (_PANEL_TITLE + height) + (rows - 1) * foot + _AXIS)
     panels = figure.subplots(
-        rows,
-        columns,
-        sharex="col" if share_x else "none",
-        sharey="row" if share_y else "none",
-        squeeze=False,
+        rows, columns, sharex="col" if share_x else "none", sharey="row" if share_y else "none", squeeze=False
     )
     for axes in panels.flat:
         axes.tick_params(labelbottom=True)

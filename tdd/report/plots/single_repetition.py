@@ -18,10 +18,7 @@ __all__ = ["envelope", "staircase"]
 def staircase(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.Sheet:
     """Sorted p-values against the line k·alpha/m; those up to the last one under the line are selected.
 
-    Args:
-      arrays: "p_values": name -> [m] p-values as the procedure compares them; "false" [m] bool, the nulls; "alpha".
-      title: title of the design.
-      caption: below the panels.
+    `arrays`: "p_values": name -> [m] p-values as the procedure compares them; "false" [m] bool, the nulls; "alpha".
     """
     alpha, null = float(arrays["alpha"]), np.asarray(arrays["false"], bool)
     legend = {
@@ -58,11 +55,8 @@ def staircase(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.S
 def envelope(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.Sheet:
     """Distribution functions of the largest p-value, and the envelope of the null one, whole and near zero.
 
-    Args:
-      arrays: "p_values" [m] the largest p-values; "false" [m] bool, the contaminated items; "x", "value" [m] the
-        envelope at the p-values; "tau", "slope"; "alpha"; "cuts": name -> the largest selected p-value (0: none).
-      title: title of the design.
-      caption: below the panels.
+    `arrays`: "p_values" [m] the largest p-values; "false" [m] bool, the contaminated items; "x", "value" [m] the
+    envelope at the p-values; "tau", "slope"; "cuts": name -> the largest selected p-value (0: none).
     """
     p, null = np.asarray(arrays["p_values"], float), np.asarray(arrays["false"], bool)
     tau, slope = float(arrays["tau"]), float(arrays["slope"])
@@ -91,17 +85,12 @@ def envelope(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.Sh
             axes.set_xlabel("x, the largest of the K p-values of an item")
         whole, zoom = drawn.panels[0]
         whole.axvline(tau, color=sheet.INK, linewidth=0.8, linestyle=(0, (4, 2)))
-        whole.annotate(
-            f"τ = {tau:g}", (tau, 0.98), xytext=(4, 0), textcoords="offset points", va="top", color=sheet.INK,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
-        )  # fmt: skip
+        boxed: dict[str, Any] = {"textcoords": "offset points", "va": "top", "color": sheet.INK}
+        boxed["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+        whole.annotate(f"τ = {tau:g}", (tau, 0.98), xytext=(4, 0), **boxed)
         for i, (name, cut) in enumerate(sorted(cuts.items(), key=lambda item: item[1])):
             zoom.axvline(cut, color=sheet.INK, linewidth=0.9, linestyle=("-", (0, (4, 2)), (0, (1, 1)))[i % 3])
-            zoom.annotate(
-                name, (cut, 0.97 - 0.09 * i), xycoords=("data", "axes fraction"), xytext=(3, 0),
-                textcoords="offset points", va="top", color=sheet.INK,
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
-            )  # fmt: skip
+            zoom.annotate(name, (cut, 0.97 - 0.09 * i), xycoords=("data", "axes fraction"), xytext=(3, 0), **boxed)
         whole.set_title("distribution functions", loc="left", color=sheet.INK)
         zoom.set_title("near zero, with the cuts of the selections", loc="left", color=sheet.INK)
         whole.set_ylabel("fraction of items at or below x")

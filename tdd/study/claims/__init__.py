@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import json
 import logging
+import math
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,12 +20,21 @@ import numpy as np
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import to_json, versions
 from tdd.runs.shards import as_shard
-from tdd.study.monte_carlo import mean_radius, simulate
+from tdd.study.blocks import simulate
 from tdd.study.store import check_fingerprint
 from tdd.validate import InputError
 from tdd.validate.arrays import check_seed
 
-__all__ = ["Claim", "Measured", "all_claims", "choose", "false_discovery_proportion", "in_one_setting", "measure"]
+__all__ = [
+    "Claim",
+    "Measured",
+    "Setting",
+    "all_claims",
+    "choose",
+    "false_discovery_proportion",
+    "mean_radius",
+    "measure",
+]
 
 _MODULES = ("estimates", "combination", "knockoffs", "joint", "order", "auditor", "probe")
 
@@ -38,43 +49,33 @@ ErrorRate: TypeAlias = Literal["FDR", "size", "GCR", "miss", "margin"]
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """An error rate that a procedure is said to hold, and the experiment that measures it.
+    """An error rate that a procedure is said to hold, and the experiment that measures it."""
 
-    Attributes:
-      name: short unique name, for example "knockoffs/averaged-20".
-      procedure: description of what is run.
-      setting: description of the data (sizes, laws, level).
-      error: the error rate, the mean of what `one` returns.
-      level: the error rate that is claimed.
-      holds: whether the claim is true; a false one is measured above its level, a true one stands beside it as the
-        remedy.
-      one: PRNG key -> [] error of one repetition, in [0, 1].
-      batch: repetitions side by side.
-    """
+    name: str  # short unique name, for example "knockoffs/averaged-20"
+    procedure: str  # description of what is run
+    setting: str  # description of the data (sizes, laws, level)
+    error: ErrorRate  # the error rate, the mean of what `one` returns
+    level: float
+    # whether the claim is true; a false one is measured above its level, a true one stands beside it as the remedy
+    holds: bool
+    # PRNG key -> [] error of one repetition, in [0, 1]
+    one: Callable[[jax.Array], jax.Array] = dataclasses.field(repr=False)
+    batch: int = 2_000  # repetitions side by side
 
-    name: str
-    procedure: str
+
+class Setting(NamedTuple):
+    """What claims share: the fields of `Claim`, and `experiment`, `(key, rule) -> error` for the rule of each claim."""
+
     setting: str
     error: ErrorRate
     level: float
-    holds: bool
-    one: Callable[[jax.Array], jax.Array] = dataclasses.field(repr=False)
+    experiment: Callable[..., jax.Array]
     batch: int = 2_000
 
-
-def in_one_setting(
-    prefix: str,
-    setting: str,
-    error: ErrorRate,
-    level: float,
-    *rows: tuple[str, str, bool, Callable[[jax.Array], jax.Array]],
-    batch: int = 2_000,
-) -> tuple[Claim, ...]:
-    """Claims `(name, procedure, holds, one)` that share their setting, their error rate and its level."""
-    return tuple(
-        Claim(f"{prefix}/{name}", procedure, setting, error, level, holds, one, batch)
-        for name, procedure, holds, one in rows
-    )
+    def claim(self, name: str, procedure: str, holds: bool, rule: Any) -> Claim:
+        """The claim about one procedure."""
+        one = functools.partial(self.experiment, rule=rule)
+        return Claim(name, procedure, self.setting, self.error, self.level, holds, one, self.batch)
 
 
 def false_discovery_proportion(selected: jax.Array, null: jax.Array) -> jax.Array:
@@ -93,14 +94,7 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 class Measured(NamedTuple):
-    """A measured claim: the fields of `Claim`, and what was measured.
-
-    Attributes:
-      mean: measured error rate.
-      se: its standard error.
-      exceeds: whether a confidence bound at level 1e-5, valid at any sample size, puts the error above the claim.
-      seconds: time of computation, compilation included.
-    """
+    """A measured claim: the fields of `Claim`, and what was measured."""
 
     name: str
     procedure: str
@@ -111,8 +105,8 @@ class Measured(NamedTuple):
     mean: float
     se: float
     repetitions: int
-    exceeds: bool
-    seconds: float
+    exceeds: bool  # whether a confidence bound at level 1e-5, valid at any sample size, puts the error above the claim
+    seconds: float  # time of computation, compilation included
 
 
 def measure(
@@ -126,16 +120,9 @@ def measure(
 ) -> list[Measured]:
     """Measure each claim, or those of a shard.
 
-    Args:
-      claims: claims to measure.
-      repetitions: repetitions of each claim.
-      seed: random seed of each claim, so that procedures in the same setting see the same data.
-      folder: where shards leave their rows; a row that exists is not measured again. Without shards it is not made.
-      shard: (i, n) or "i/n": measure the claims i, i + n, ... alone.
-      on_done: called after each claim.
-
-    Returns:
-      A row for each claim, or for each of the shard's.
+    All claims have one seed, so that procedures in the same setting see the same data. Shards, (i, n) or "i/n" for the
+    claims i, i + n, ..., leave their rows in the folder; a row that exists there is not measured again. Without shards
+    the folder is not made. `on_done` is called after each claim.
 
     Raises:
       InputError: fewer than 100 repetitions; a seed that is negative or 2^32 and more; a shard that does not exist, or
@@ -145,28 +132,25 @@ def measure(
         raise InputError(f"repetitions must be at least 100, got {repetitions}; 100000 give three digits")
     check_seed(seed)
     part, claims = as_shard(shard, folder, "folder= (--out)"), list(claims)
-    if folder is None or not (part or folder.exists()):
-        rows = []
-        for claim in claims:
-            rows.append(_measure_claim(claim, repetitions=repetitions, seed=seed))
-            on_done(rows[-1])
-        return rows
     options = {"repetitions": repetitions, "seed": seed, "versions": versions()}
-    places = [folder / f"{claim.name.replace('/', '--')}.json" for claim in claims]
-    measured = [_read(place, options) for place in places]
-    if part is None and (lacking := measured.count(None)):
-        _logger.warning("%s: the shards have left %d of %d claims, measured now", folder, lacking, len(claims))
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    places: dict[str, pathlib.Path] = {}
+    if folder is not None and (part or folder.exists()):
+        places = {claim.name: folder / f"{claim.name.replace('/', '--')}.json" for claim in claims}
+        lacking = [_read(place, options) for place in places.values()].count(None)
+        if part is None and lacking:
+            _logger.warning("%s: the shards have left %d of %d claims, measured now", folder, lacking, len(claims))
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    for number, (claim, place) in enumerate(zip(claims, places, strict=True)):
-        if part is None or part.owns(number):
-            row = measured[number] or _read(place, options)  # another copy of this shard may have written it since
-            if row is None:
-                row = _measure_claim(claim, repetitions=repetitions, seed=seed)
+    for claim in claims if part is None else [claim for i, claim in enumerate(claims) if part.owns(i)]:
+        place = places.get(claim.name)
+        row = place and _read(place, options)
+        if row is None:
+            row = _measure_claim(claim, repetitions=repetitions, seed=seed)
+            if place is not None:
                 write_atomically(place, to_json({"options": options, "row": row._asdict()}).encode())
-            rows.append(row)
-            on_done(row)
+        rows.append(row)
+        on_done(row)
     return rows
 
 
@@ -199,12 +183,20 @@ def _measure_claim(claim: Claim, *, repetitions: int, seed: int) -> Measured:
     return row
 
 
-def choose(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
-    """The claims whose names begin with one of the given names; all without names.
+def mean_radius(values: np.ndarray, level: float) -> float:
+    """Half width of a one-sided confidence bound for the mean of values in [0, 1].
 
-    Raises:
-      InputError: a name that fits no claim.
+    Valid at any sample size: for independent values [repetitions] the mean lies above values.mean() minus this with
+    probability at least 1 - level.
+
+    References: Maurer & Pontil (2009), theorem 4 (empirical Bernstein).
     """
+    log, count = math.log(2 / level), len(values)
+    return float(np.sqrt(2 * values.var(ddof=1) * log / count) + 7 * log / (3 * (count - 1)))
+
+
+def choose(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
+    """The claims whose names begin with one of the given names, each of which must fit one; all without names."""
     for name in names:
         if not any(claim.name.startswith(name) for claim in claims):
             raise InputError(f"no claim is called {name!r}; there are {', '.join(claim.name for claim in claims)}")

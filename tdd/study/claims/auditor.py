@@ -15,7 +15,7 @@ from tdd.procedures.clusters import cluster_ptdi
 from tdd.procedures.ptdi import ptdi
 from tdd.procedures.weighted import weighted_conformal_selection
 from tdd.study.baselines import threshold
-from tdd.study.claims import Claim, false_discovery_proportion, in_one_setting
+from tdd.study.claims import Claim, Setting, false_discovery_proportion
 from tdd.study.designs import NormalShift
 
 __all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "shifted_scores"]
@@ -33,7 +33,7 @@ def exceeds_somewhere(key: jax.Array, table: jax.Array, num_calibration: int) ->
     return jnp.any(jnp.sort(jax.random.uniform(key, (num_calibration,))) > table[1 : num_calibration + 1])
 
 
-def _exceeds(key: jax.Array, how: str, n: int) -> jax.Array:
+def _exceeds(key: jax.Array, rule: str, n: int) -> jax.Array:
     own, draws = jax.random.split(key)
     size: dict[str, int] = {"max_rank": n + 1}
     tables: dict[str, Callable[[], jax.Array]] = {
@@ -42,7 +42,7 @@ def _exceeds(key: jax.Array, how: str, n: int) -> jax.Array:
         "smaller": lambda: conditional.hybrid_bounds(n, _ALPHA, 0.0, **size),
         "monte_carlo": lambda: conditional.monte_carlo_bounds(n, _ALPHA, **size, key=draws, num_draws=19),
     }
-    return exceeds_somewhere(own, tables[how](), n)
+    return exceeds_somewhere(own, tables[rule](), n)
 
 
 # --- members whose scores follow those of the others -----------------------------------------------------------------
@@ -50,10 +50,10 @@ def _exceeds(key: jax.Array, how: str, n: int) -> jax.Array:
 _FEW = 5
 
 
-def _placed(key: jax.Array, *, knowing: bool) -> jax.Array:
+def _placed(key: jax.Array, rule: str) -> jax.Array:
     """False discovery proportion where members have the lowest or the highest score of all.
 
-    How many have the lowest is drawn, or, knowing the other scores, is what makes most of the selected wrong.
+    How many have the lowest is "drawn", or, "knowing" the other scores, is what makes most of the selected wrong.
     """
     drawn, scores = jax.random.split(key)
     own, other = jnp.split(jax.random.normal(scores, (99 + _FEW,)), [99])
@@ -65,7 +65,7 @@ def _placed(key: jax.Array, *, knowing: bool) -> jax.Array:
         return jnp.sum(selected[:_FEW]) / jnp.maximum(jnp.sum(selected), 1)
 
     proportions = jax.vmap(fdp)(count)
-    return jnp.max(proportions) if knowing else proportions[jax.random.randint(drawn, (), 0, _FEW + 1)]
+    return jnp.max(proportions) if rule == "knowing" else proportions[jax.random.randint(drawn, (), 0, _FEW + 1)]
 
 
 # --- clusters --------------------------------------------------------------------------------------------------------
@@ -88,23 +88,23 @@ _BOOKS = (30,) * 3 + (2,) * 18
 _CALIBRATING = 19
 
 
-def _clusters(key: jax.Array, how: str) -> jax.Array:
+def _clusters(key: jax.Array, rule: str) -> jax.Array:
     draw, own = jax.random.split(key)
     scores, real = clustered_scores(draw, sizes=_BOOKS, fraction=0.9)
     labels = np.arange(len(_BOOKS)).repeat(scores.shape[1])
     scores, real, cut = scores.ravel(), real.ravel(), _CALIBRATING * scores.shape[1]
     items = scores[:cut], scores[cut:]
     options: dict[str, Any] = {"proportion": "none", "calibration_mask": real[:cut], "mask": real[cut:]}
-    if how == "ignored":
+    if rule == "ignored":
         return jnp.any(ptdi(*items, alpha=_ALPHA, **options).selected)
-    options |= {"unit": how, "key": own}
+    options |= {"unit": rule, "key": own}
     return jnp.any(cluster_ptdi(*items, labels[:cut], labels[cut:], alpha=_ALPHA, **options).selected)
 
 
 _LONG = (80,) * 4 + (1,) * 196
 
 
-def _long_clusters(key: jax.Array, sizes: str) -> jax.Array:
+def _long_clusters(key: jax.Array, rule: Any) -> jax.Array:
     """Whether an item of a non-member is selected where long books score lower, and tell nothing else."""
     draw, order = jax.random.split(key)
     labels = np.arange(len(_LONG)).repeat(_LONG)
@@ -117,7 +117,7 @@ def _long_clusters(key: jax.Array, sizes: str) -> jax.Array:
         labels + len(_LONG),
         alpha=2 * _ALPHA,
         unit="item",
-        sizes=sizes,  # type: ignore[arg-type]
+        sizes=rule,
         calibration_mask=known,
         mask=~known,
     )
@@ -146,20 +146,19 @@ def shifted_scores(
     return scores[:calibration], scores[calibration:], weights[:calibration], weights[calibration:]
 
 
-def _shifted(key: jax.Array, how: str) -> jax.Array:
+def _shifted(key: jax.Array, rule: str) -> jax.Array:
     draw, own = jax.random.split(key)
     data = shifted_scores(draw, calibration=200, nulls=30, alternatives=10)
-    null = jnp.arange(40) < 30
-    if how == "ignored":
-        return false_discovery_proportion(ptdi(data[0], data[1], alpha=_ALPHA, proportion="none").selected, null)
-    return false_discovery_proportion(
-        weighted_conformal_selection(*data, alpha=_ALPHA, null="nonmember", key=own).selected, null
-    )
+    if rule == "ignored":
+        selection: Any = ptdi(data[0], data[1], alpha=_ALPHA, proportion="none")
+    else:
+        selection = weighted_conformal_selection(*data, alpha=_ALPHA, null="nonmember", key=own)
+    return false_discovery_proportion(selection.selected, jnp.arange(40) < 30)
 
 
-def _shifted_size(key: jax.Array, how: str) -> jax.Array:
+def _shifted_size(key: jax.Array, rule: str) -> jax.Array:
     data = shifted_scores(key, calibration=50, nulls=1, alternatives=0)
-    if how == "ignored":
+    if rule == "ignored":
         p = conformal.p_values(conformal.rank(data[0], data[1], null="nonmember"))
     else:
         p = weighted.p_values(*data, null="nonmember")
@@ -169,90 +168,83 @@ def _shifted_size(key: jax.Array, how: str) -> jax.Array:
 # --- a threshold from validation items --------------------------------------------------------------------------------
 
 
-def _validated(key: jax.Array, how: str, fraction: float) -> jax.Array:
+def _validated(key: jax.Array, rule: str, fraction: float) -> jax.Array:
     """FDP among 200 candidates of a threshold from 100 labelled items, or of PTDI calibrated on those not members."""
     first, second = jax.random.split(key)
     own = NormalShift(num_calibration=1, num_tests=100, signal=1.0).draw(first)
     test = NormalShift(num_calibration=1, num_tests=200, signal=1.0, target_share=fraction).draw(second)
-    if how == "threshold":
+    if rule == "threshold":
         chosen = threshold(own.scores, own.target, test.scores, null="nonmember", rule="fdr", alpha=_ALPHA).selected
     else:
         chosen = ptdi(own.scores, test.scores, alpha=_ALPHA, calibration_mask=~own.target).selected
     return false_discovery_proportion(chosen, ~test.target)
 
 
-_SAMPLE = "{} calibration scores, continuous; does P(p <= t | calibration) exceed t for some t? delta = 0.1"
-_LABELLED = (
-    "100 items with known labels, half of them members; 200 candidates, {}% of them members; members 1 sd lower; "
-    "alpha = 0.1"
+def _sample(n: int) -> Setting:
+    words = f"{n} calibration scores, continuous; does P(p <= t | calibration) exceed t for some t? delta = {_ALPHA}"
+    return Setting(words, "miss", _ALPHA, partial(_exceeds, n=n))
+
+
+def _labelled(fraction: float) -> Setting:
+    words = (
+        f"100 items with known labels, half of them members; 200 candidates, {fraction:.0%} of them members; "
+        f"members 1 sd lower; alpha = {_ALPHA}"
+    )
+    return Setting(words, "FDR", _ALPHA, partial(_validated, fraction=fraction))
+
+
+_HUNDRED, _TWENTY = _sample(100), _sample(20)
+_HALF, _TENTH = _labelled(0.5), _labelled(0.1)
+_MEMBERS = Setting(f"5 members, 5 non-members, 99 calibration items, level {2 * _ALPHA}", "FDR", 2 * _ALPHA, _placed)
+_CLUSTERS = Setting(
+    "21 non-member clusters, 3 of 30 items and 18 of 2, of which 19 drawn at random calibrate and 2 are tested; "
+    f"90% of the variance of a score is between clusters; level {_ALPHA}",
+    "FDR",
+    _ALPHA,
+    _clusters,
+)
+_UNEQUAL = Setting(
+    "200 non-member clusters, 4 of 80 items whose scores are 10 sd lower and 196 of one item, 50 drawn at random "
+    f"calibrate; level {2 * _ALPHA}",
+    "FDR",
+    2 * _ALPHA,
+    _long_clusters,
+    batch=100,
 )
 _SHIFT = (
     "covariate N(0, 1) among {} calibration items, N(1, 1) among {} candidates, {} of them members; "
     "score = noise - covariate; level 0.1"
 )
+_ONE_SHIFTED = Setting(_SHIFT.format(50, 1, "none"), "size", _ALPHA, _shifted_size)
+_SHIFTED = Setting(_SHIFT.format(200, 40, 10), "FDR", _ALPHA, _shifted)
 _BEST = "the threshold with FDP <= alpha and the highest power on them (KTD's baselines)"
 _SMALLER = "the smaller of the Simes and the asymptotic bound at one delta (asymptotic, held to n = 100)"
+_CONDITIONAL = "calibration_conditional_p_values, method="
 
 CLAIMS: tuple[Claim, ...] = (
-    *in_one_setting(
-        "one-sample", _SAMPLE.format(100), "miss", _ALPHA,
-        ("plain", "conformal p-values, read as valid for the calibration sample at hand", False,
-         partial(_exceeds, how="plain", n=100)),
-        ("smaller", _SMALLER, False, partial(_exceeds, how="smaller", n=100)),
-        ("simes", 'calibration_conditional_p_values, method="simes"', True, partial(_exceeds, how="simes", n=100)),
+    _HUNDRED.claim("one-sample/plain", "conformal p-values, read as valid for the calibration sample at hand", False,
+                   "plain"),
+    _HUNDRED.claim("one-sample/smaller", _SMALLER, False, "smaller"),
+    _HUNDRED.claim("one-sample/simes", f'{_CONDITIONAL}"simes"', True, "simes"),
+    _TWENTY.claim("one-sample/monte_carlo", f'{_CONDITIONAL}"monte_carlo", 19 draws', True, "monte_carlo"),
+    _HALF.claim("validation/threshold-50", _BEST, False, "threshold"),
+    _TENTH.claim("validation/threshold-10", _BEST, False, "threshold"),
+    _TENTH.claim("validation/ptdi-10", "PTDI, calibrated on the non-members among them", True, "ptdi"),
+    _MEMBERS.claim("members/placed", 'PTDI, proportion="none", scores of members given', True, "drawn"),
+    _MEMBERS.claim("members/knowing", "the same, where scores of members depend on those of the others", False,
+                   "knowing"),
+    _CLUSTERS.claim("clusters/ignored", 'PTDI on items, clusters ignored, proportion="none"', False, "ignored"),
+    *(
+        _CLUSTERS.claim(f"clusters/{unit}", f'cluster_ptdi, unit="{unit}"', True, unit)
+        for unit in ("cluster", "item", "drawn")
     ),
-    *in_one_setting(
-        "one-sample", _SAMPLE.format(20), "miss", _ALPHA,
-        ("monte_carlo", 'calibration_conditional_p_values, method="monte_carlo", 19 draws', True,
-         partial(_exceeds, how="monte_carlo", n=20)),
+    *(
+        _UNEQUAL.claim(f"clusters/long-{sizes}", f'cluster_ptdi, unit="item", sizes="{sizes}"', holds, sizes)
+        for sizes, holds in (("uninformative", False), ("informative", True))
     ),
-    *in_one_setting(
-        "validation", _LABELLED.format(50), "FDR", _ALPHA,
-        ("threshold-50", _BEST, False, partial(_validated, how="threshold", fraction=0.5)),
-    ),
-    *in_one_setting(
-        "validation", _LABELLED.format(10), "FDR", _ALPHA,
-        ("threshold-10", _BEST, False, partial(_validated, how="threshold", fraction=0.1)),
-        ("ptdi-10", "PTDI, calibrated on the non-members among them", True,
-         partial(_validated, how="ptdi", fraction=0.1)),
-    ),
-    *in_one_setting(
-        "members", f"5 members, 5 non-members, 99 calibration items, level {2 * _ALPHA}", "FDR", 2 * _ALPHA,
-        ("placed", 'PTDI, proportion="none", scores of members given', True, partial(_placed, knowing=False)),
-        ("knowing", "the same, where scores of members depend on those of the others", False,
-         partial(_placed, knowing=True)),
-    ),
-    *in_one_setting(
-        "clusters",
-        "21 non-member clusters, 3 of 30 items and 18 of 2, of which 19 drawn at random calibrate and 2 are tested; "
-        f"90% of the variance of a score is between clusters; level {_ALPHA}",
-        "FDR", _ALPHA,
-        ("ignored", 'PTDI on items, clusters ignored, proportion="none"', False, partial(_clusters, how="ignored")),
-        ("cluster", 'cluster_ptdi, unit="cluster"', True, partial(_clusters, how="cluster")),
-        ("item", 'cluster_ptdi, unit="item"', True, partial(_clusters, how="item")),
-        ("drawn", 'cluster_ptdi, unit="drawn"', True, partial(_clusters, how="drawn")),
-    ),
-    *in_one_setting(
-        "clusters",
-        "200 non-member clusters, 4 of 80 items whose scores are 10 sd lower and 196 of one item, 50 drawn at random "
-        f"calibrate; level {2 * _ALPHA}",
-        "FDR", 2 * _ALPHA,
-        ("long-uninformative", 'cluster_ptdi, unit="item", sizes="uninformative"', False,
-         partial(_long_clusters, sizes="uninformative")),
-        ("long-informative", 'cluster_ptdi, unit="item", sizes="informative"', True,
-         partial(_long_clusters, sizes="informative")),
-        batch=100,
-    ),
-    *in_one_setting(
-        "shift", _SHIFT.format(50, 1, "none"), "size", _ALPHA,
-        ("p-value-ignored", "conformal p-value, shift ignored", False, partial(_shifted_size, how="ignored")),
-        ("p-value-weighted", "weighted_conformal_p_values with the true density ratio", True,
-         partial(_shifted_size, how="weighted")),
-    ),
-    *in_one_setting(
-        "shift", _SHIFT.format(200, 40, 10), "FDR", _ALPHA,
-        ("ignored", 'PTDI, shift ignored, proportion="none"', False, partial(_shifted, how="ignored")),
-        ("weighted", "weighted_conformal_selection with the true density ratio", True,
-         partial(_shifted, how="weighted")),
-    ),
+    _ONE_SHIFTED.claim("shift/p-value-ignored", "conformal p-value, shift ignored", False, "ignored"),
+    _ONE_SHIFTED.claim("shift/p-value-weighted", "weighted_conformal_p_values with the true density ratio", True,
+                       "weighted"),
+    _SHIFTED.claim("shift/ignored", 'PTDI, shift ignored, proportion="none"', False, "ignored"),
+    _SHIFTED.claim("shift/weighted", "weighted_conformal_selection with the true density ratio", True, "weighted"),
 )  # fmt: skip

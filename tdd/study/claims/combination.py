@@ -7,6 +7,7 @@ correlated through one common factor.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 
 from tdd.kernels import conformal, pooled_ranks, stepup
 from tdd.procedures.td4eval import td4eval
-from tdd.study.claims import Claim, false_discovery_proportion, in_one_setting
+from tdd.study.claims import Claim, Setting, false_discovery_proportion
 
 __all__ = ["CLAIMS", "detector_scores", "pooled_by_rejections"]
 
@@ -71,39 +72,41 @@ def _largest_of_keys(number: int) -> _Select:
 
 
 def _fdp(
-    select: _Select, num_calibration: int, members: int, clean: int, shifts: list[float], correlation: float
-) -> Callable[[jax.Array], jax.Array]:
-    """False discovery proportion with `members` nulls and `clean` items that detector k shifts by shifts[k]."""
-
-    def one(key: jax.Array) -> jax.Array:
-        data, own = jax.random.split(key)
-        null = jnp.arange(members + clean) < members
-        moved = jnp.asarray(shifts)[:, None] * (~null)[None, :]
-        return false_discovery_proportion(
-            select(*detector_scores(data, num_calibration, moved, correlation), own), null
-        )
-
-    return one
+    key: jax.Array, rule: _Select, num_calibration: int, members: int, clean: int, shifts: list[float], rho: float
+) -> jax.Array:
+    """FDP with `members` nulls and `clean` items that detector k shifts by shifts[k]; rho is the correlation."""
+    data, own = jax.random.split(key)
+    null = jnp.arange(members + clean) < members
+    moved = jnp.asarray(shifts)[:, None] * (~null)[None, :]
+    return false_discovery_proportion(rule(*detector_scores(data, num_calibration, moved, rho), own), null)
 
 
-def _size(combine: str) -> Callable[[jax.Array], jax.Array]:
+def _size(key: jax.Array, rule: Any) -> jax.Array:
     """Whether the combined p-value of one member is at most the level: 199 calibration items, ten detectors."""
-
-    def one(key: jax.Array) -> jax.Array:
-        calibration, scores = detector_scores(key, 199, jnp.zeros((10, 1)), 0.3)
-        p_values = td4eval(calibration, scores, alpha=_ALPHA, combine=combine).p_values  # type: ignore[arg-type]
-        return (p_values[0] <= _ALPHA).astype(jnp.float32)
-
-    return one
+    calibration, scores = detector_scores(key, 199, jnp.zeros((10, 1)), 0.3)
+    p_values = td4eval(calibration, scores, alpha=_ALPHA, combine=rule).p_values
+    return (p_values[0] <= _ALPHA).astype(jnp.float32)
 
 
-_NULL_5 = (99, 20, 0, [0.0] * 5, 0.0)
-_NULL_10 = (99, 20, 0, [0.0] * 10, 0.3)
-_ONE_GOOD = (99, 18, 2, [3.0, 0.0, 0.0, 0.0, 0.0], 0.0)
+def _setting(words: str, members: int, clean: int, shifts: list[float], rho: float) -> Setting:
+    fdp = partial(_fdp, num_calibration=99, members=members, clean=clean, shifts=shifts, rho=rho)
+    return Setting(f"{words}, level {_ALPHA}", "FDR", _ALPHA, fdp)
+
+
 _SETTINGS = {
-    "members-5": ("20 members, none clean, 99 calibration items, 5 independent detectors", _NULL_5),
-    "members-10": ("20 members, none clean, 99 calibration items, 10 detectors with correlation .3", _NULL_10),
-    "one-good": ("18 members, 2 clean, 99 calibration items, one good detector of 5 (shift 3)", _ONE_GOOD),
+    "members-5": _setting(
+        "20 members, none clean, 99 calibration items, 5 independent detectors", 20, 0, [0.0] * 5, 0.0
+    ),
+    "members-10": _setting(
+        "20 members, none clean, 99 calibration items, 10 detectors with correlation .3", 20, 0, [0.0] * 10, 0.3
+    ),
+    "one-good": _setting(
+        "18 members, 2 clean, 99 calibration items, one good detector of 5 (shift 3)",
+        18,
+        2,
+        [3.0, 0.0, 0.0, 0.0, 0.0],
+        0.0,
+    ),
 }
 _ALL = tuple(_SETTINGS)
 _FIRST, _SECOND, _THIRD = ((name,) for name in _ALL)
@@ -129,24 +132,20 @@ _ROWS: tuple[tuple[str, str, bool, _Select, tuple[str, ...]], ...] = (
 """(name, procedure, holds, rule, settings)"""
 
 
-def _in(name: str) -> tuple[Claim, ...]:
-    """The claims in one of the settings."""
-    words, sizes = _SETTINGS[name]
-    rows = [
-        (f"{label}-{name}", procedure, holds, _fdp(select, *sizes))
-        for label, procedure, holds, select, settings in _ROWS
-        if name in settings
-    ]
-    return in_one_setting("combination", f"{words}, level {_ALPHA}", "FDR", _ALPHA, *rows)
-
+_ONE_MEMBER = Setting(
+    "one member, 199 calibration items, 10 detectors with correlation .3, level 0.2", "size", _ALPHA, _size
+)
 
 CLAIMS: tuple[Claim, ...] = (
-    *(claim for name in _SETTINGS for claim in _in(name)),
-    *in_one_setting(
-        "combination", "one member, 199 calibration items, 10 detectors with correlation .3, level 0.2", "size", _ALPHA,
-        ("size-average", "Cauchy combination with equal weights (an asymptotic guarantee, held to n = 199)", False,
-         _size("average")),
-        ("size-pooled-rank", "pooled ranks with equal weights", True, _size("pooled_rank")),
-        ("size-hommel", "Hommel's merged p-values", True, _size("hommel")),
+    *(
+        setting.claim(f"combination/{label}-{name}", procedure, holds, select)
+        for name, setting in _SETTINGS.items()
+        for label, procedure, holds, select, settings in _ROWS
+        if name in settings
     ),
+    _ONE_MEMBER.claim(
+        "combination/size-average", "Cauchy combination with equal weights (an asymptotic guarantee, held to n = 199)",
+        False, "average"),
+    _ONE_MEMBER.claim("combination/size-pooled-rank", "pooled ranks with equal weights", True, "pooled_rank"),
+    _ONE_MEMBER.claim("combination/size-hommel", "Hommel's merged p-values", True, "hommel"),
 )  # fmt: skip

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from tdd.kernels import conformal, local_fdr, proportion, stepup
 from tdd.procedures.ptdi import ptdi
-from tdd.study.claims import Claim, false_discovery_proportion, in_one_setting
+from tdd.study.claims import Claim, Setting, false_discovery_proportion
 
 __all__ = ["CLAIMS", "integer_scores", "normal_scores", "selected", "storey_with"]
 
@@ -109,28 +108,24 @@ def _fdp(chosen: jax.Array, nulls: int) -> jax.Array:
     return false_discovery_proportion(chosen, jnp.arange(chosen.shape[0]) < nulls)
 
 
-def _of_uniforms(key: jax.Array, *, cap: bool) -> jax.Array:
-    return _fdp(stepup.storey_bh(jax.random.uniform(key, (5,)), 0.2, cap=cap).reject, 5)
+def _of_uniforms(key: jax.Array, rule: bool) -> jax.Array:
+    return _fdp(stepup.storey_bh(jax.random.uniform(key, (5,)), 0.2, cap=rule).reject, 5)
 
 
-def _of_weak_scores(select: Select, key: jax.Array) -> jax.Array:
+def _of_weak_scores(key: jax.Array, rule: Select) -> jax.Array:
     """FDP with a score that hardly separates: 20 known members, 20 calibration items, ten nulls, ten members."""
     own, shared = jax.random.split(key)
     calibration, scores = normal_scores(shared, 20, 10, 10, shift=0.5)
-    return _fdp(select(jax.random.normal(own, (20,)) - 0.5, calibration, scores), 10)
+    return _fdp(rule(jax.random.normal(own, (20,)) - 0.5, calibration, scores), 10)
 
 
-def _at_the_margin(select: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+def _at_the_margin(key: jax.Array, rule: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """Whether the least extreme selected item is a null; ten nulls stand before ten strong alternatives."""
-
-    def one(key: jax.Array) -> jax.Array:
-        null, other = jax.random.split(key)
-        z = 3 + jax.random.normal(other, (10,))
-        p = jnp.concatenate([jax.random.uniform(null, (10,)), jax.scipy.stats.norm.sf(z)])
-        chosen = select(p)
-        return (chosen.any() & (jnp.argmax(jnp.where(chosen, p, -1)) < 10)).astype(jnp.float32)
-
-    return one
+    null, other = jax.random.split(key)
+    z = 3 + jax.random.normal(other, (10,))
+    p = jnp.concatenate([jax.random.uniform(null, (10,)), jax.scipy.stats.norm.sf(z)])
+    chosen = rule(p)
+    return (chosen.any() & (jnp.argmax(jnp.where(chosen, p, -1)) < 10)).astype(jnp.float32)
 
 
 _ETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
@@ -153,27 +148,29 @@ def union_of_settings(calibration: jax.Array, scores: jax.Array, key: jax.Array)
     return _settings(calibration, scores, 0.2 / 7).any(axis=0)
 
 
-class _Setting(NamedTuple):
-    """Data and level of a claim: n calibration scores, then null and other candidates."""
+def _setting(
+    words: str, level: float, sizes: tuple[int, int, int], draw: Draw = normal_scores, batch: int = 2_000
+) -> Setting:
+    """FDP of a rule on n calibration scores, then null and other candidates."""
 
-    words: str
-    level: float
-    sizes: tuple[int, int, int]
-    draw: Draw = normal_scores
-    batch: int = 2_000
+    def experiment(key: jax.Array, rule: Select) -> jax.Array:
+        data, own = jax.random.split(key)
+        return _fdp(rule(*draw(data, *sizes), own), sizes[1])
+
+    return Setting(words, "FDR", level, experiment, batch)
 
 
-_NONE = _Setting("n = 99, ten candidates, none a member, alpha = .2", 0.2, (99, 10, 0))
-_FIVE = _Setting("n = 199, five candidates, none a member, lambda = 1/2, alpha = .2", 0.2, (199, 5, 0))
-_FEW = _Setting(
+_NONE = _setting("n = 99, ten candidates, none a member, alpha = .2", 0.2, (99, 10, 0))
+_FIVE = _setting("n = 199, five candidates, none a member, lambda = 1/2, alpha = .2", 0.2, (199, 5, 0))
+_FEW = _setting(
     "n = 39, m = 400, half of them members 4 sd away, lambda = .95, alpha = .1",
     0.1,
     (39, 200, 200),
     partial(normal_scores, shift=4.0),
     batch=500,
 )
-_BALANCED = _Setting("n = 39, m = 40, half of them members, region of 5%, alpha = .2", 0.2, (39, 20, 20))
-_TIES = _Setting(
+_BALANCED = _setting("n = 39, m = 40, half of them members, region of 5%, alpha = .2", 0.2, (39, 20, 20))
+_TIES = _setting(
     "integer scores of 20 values, n = 199, m = 200, half of them members, alpha = .1",
     0.1 * (1 + 1 / 200) * (1 + 1 / 199),
     (199, 100, 100),
@@ -183,49 +180,40 @@ _LEAST = "the least extreme selected item"
 _RIGHT = 'tdd.ptdi, proportion="storey"'
 
 
-def _claim(name: str, procedure: str, setting: _Setting, holds: bool, select: Select) -> Claim:
-    def one(key: jax.Array) -> jax.Array:
-        data, own = jax.random.split(key)
-        return _fdp(select(*setting.draw(data, *setting.sizes), own), setting.sizes[1])
-
-    return Claim(name, procedure, setting.words, "FDR", setting.level, holds, one, batch=setting.batch)
-
+_UNIFORM = Setting("five independent uniform p-values, lambda = 1/2, alpha = .2", "FDR", 0.2, _of_uniforms)
+_WEAK = Setting("n0 = n1 = m = 20, members half a standard deviation away, alpha = .1", "FDR", 0.1, _of_weak_scores)
+_MARGIN = Setting(
+    "20 independent p-values, half of them null, the others' z 3 sd away, alpha = .2",
+    "margin",
+    0.2 * 10 / 20,
+    _at_the_margin,
+)
 
 CLAIMS: tuple[Claim, ...] = (
-    *in_one_setting(
-        "storey", "five independent uniform p-values, lambda = 1/2, alpha = .2", "FDR", 0.2,
-        ("capped-uniform", "Storey-BH, pi0 capped at 1", False, lambda key: _of_uniforms(key, cap=True)),
-        ("uniform", "Storey-BH, uncapped", True, lambda key: _of_uniforms(key, cap=False)),
-    ),
-    _claim("storey/capped-conformal", "Storey on conformal p-values, pi0 capped at 1", _FIVE, False,
-           storey_with(0.2, cap=True, eta=0.5)),
-    _claim("storey/conformal", _RIGHT, _FIVE, True, selected("storey", 0.2, 0.5)),
-    _claim("storey/strict", "Storey on conformal p-values with p > lambda", _FEW, False,
-           storey_with(strict=True, eta=0.06)),
-    _claim("storey/randomized", "Storey-BH on randomised conformal p-values", _FEW, False, storey_on_randomized),
-    _claim("storey/at-least", f"{_RIGHT} (p >= lambda, conservative ranks)", _FEW, True, selected("storey", eta=0.06)),
-    _claim("storey/no-plus-one", "Storey on conformal p-values without the + 1", _BALANCED, False,
-           storey_with(0.2, plus_one=0)),
-    _claim("storey/plus-one", _RIGHT, _BALANCED, True, selected("storey", 0.2)),
-    _claim("subtraction/nominal-size", "subtraction estimate divided by eta under ties", _TIES, False,
-           subtraction_with_nominal_size),
-    _claim("subtraction/actual-size", 'tdd.ptdi, proportion="subtraction" (divided by the actual fraction)', _TIES,
-           True, selected("subtraction")),
-    *in_one_setting(
-        "moment", "n0 = n1 = m = 20, members half a standard deviation away, alpha = .1", "FDR", 0.1,
-        ("unguarded", "moment estimate, pi clipped to [0, 1)", False, partial(_of_weak_scores, moment_as_printed)),
-        ("guarded", 'tdd.ptdi, proportion="moment" (theta clipped, pi = 0 unless it is significant)', True,
-         partial(_of_weak_scores, moment_guarded)),
-    ),
-    _claim("settings/largest", "tdd.ptdi, the largest selection of seven settings of proportion and eta", _NONE, False,
-           largest_of_settings),
-    _claim("settings/union", "tdd.ptdi at alpha/7 under each of seven settings, all that any selects", _NONE, True,
-           union_of_settings),
-    *in_one_setting(
-        "margin", "20 independent p-values, half of them null, the others' z 3 sd away, alpha = .2", "margin",
-        0.2 * 10 / 20,
-        ("bh", f"tdd.bh, {_LEAST}", False, _at_the_margin(lambda p: stepup.bh(p, 0.2).reject)),
-        ("local-fdr", f"tdd.local_fdr <= alpha, {_LEAST}", True,
-         _at_the_margin(lambda p: local_fdr.local_fdr(p).local_fdr <= 0.2)),
-    ),
+    _UNIFORM.claim("storey/capped-uniform", "Storey-BH, pi0 capped at 1", False, True),
+    _UNIFORM.claim("storey/uniform", "Storey-BH, uncapped", True, False),
+    _FIVE.claim("storey/capped-conformal", "Storey on conformal p-values, pi0 capped at 1", False,
+                storey_with(0.2, cap=True, eta=0.5)),
+    _FIVE.claim("storey/conformal", _RIGHT, True, selected("storey", 0.2, 0.5)),
+    _FEW.claim("storey/strict", "Storey on conformal p-values with p > lambda", False,
+               storey_with(strict=True, eta=0.06)),
+    _FEW.claim("storey/randomized", "Storey-BH on randomised conformal p-values", False, storey_on_randomized),
+    _FEW.claim("storey/at-least", f"{_RIGHT} (p >= lambda, conservative ranks)", True, selected("storey", eta=0.06)),
+    _BALANCED.claim("storey/no-plus-one", "Storey on conformal p-values without the + 1", False,
+                    storey_with(0.2, plus_one=0)),
+    _BALANCED.claim("storey/plus-one", _RIGHT, True, selected("storey", 0.2)),
+    _TIES.claim("subtraction/nominal-size", "subtraction estimate divided by eta under ties", False,
+                subtraction_with_nominal_size),
+    _TIES.claim("subtraction/actual-size", 'tdd.ptdi, proportion="subtraction" (divided by the actual fraction)', True,
+                selected("subtraction")),
+    _WEAK.claim("moment/unguarded", "moment estimate, pi clipped to [0, 1)", False, moment_as_printed),
+    _WEAK.claim("moment/guarded", 'tdd.ptdi, proportion="moment" (theta clipped, pi = 0 unless it is significant)',
+                True, moment_guarded),
+    _NONE.claim("settings/largest", "tdd.ptdi, the largest selection of seven settings of proportion and eta", False,
+                largest_of_settings),
+    _NONE.claim("settings/union", "tdd.ptdi at alpha/7 under each of seven settings, all that any selects", True,
+                union_of_settings),
+    _MARGIN.claim("margin/bh", f"tdd.bh, {_LEAST}", False, lambda p: stepup.bh(p, 0.2).reject),
+    _MARGIN.claim("margin/local-fdr", f"tdd.local_fdr <= alpha, {_LEAST}", True,
+                  lambda p: local_fdr.local_fdr(p).local_fdr <= 0.2),
 )  # fmt: skip

@@ -6,16 +6,14 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from tdd.procedures.jecs import jecs, jmcs
 from tdd.study import baselines
-from tdd.study.claims import Claim
-from tdd.study.designs import JointLabels
-from tdd.study.sample import Sample
+from tdd.study.claims import Claim, Setting
+from tdd.study.designs import JointLabels, Sample
 
 __all__ = ["CLAIMS", "antithetic_pair", "one_model_each"]
 
@@ -83,42 +81,41 @@ def _jecs(alpha: float, neighbours: Callable[[int], int] | None = None) -> Selec
     return lambda calibration, scores: jecs(calibration, scores, alpha=alpha, neighbours=neighbours).selected
 
 
-class _Setting(NamedTuple):
-    """A law of data, and the level that is claimed for it."""
+def _setting(words: str, level: float, draw: Callable[[jax.Array], Sample], batch: int = 500) -> Setting:
+    def experiment(key: jax.Array, rule: Select) -> jax.Array:
+        sample = draw(key)
+        return baselines.joint_metrics(rule(sample.calibration, sample.scores), sample.target).gcp
 
-    words: str
-    draw: Callable[[jax.Array], Sample]
-    level: float
-    batch: int = 500
+    return Setting(words, "GCR", level, experiment, batch)
 
 
-def _paper(alpha: float, signal: float) -> _Setting:
+def _paper(alpha: float, signal: float) -> Setting:
     words = f"K = 5, labels Bernoulli(.25), n = 60, m = 140, members {signal:g} sd away, alpha = {alpha}"
-    return _Setting(words, JointLabels(num_calibration=60, num_tests=140, signal=signal).draw, alpha)
+    return _setting(words, alpha, JointLabels(num_calibration=60, num_tests=140, signal=signal).draw)
 
 
-def _shared(correlation: float) -> _Setting:
+def _shared(correlation: float) -> Setting:
     words = f"n = 99, m = 100, {_HALF}, scores of an item correlated {correlation} over models, alpha = .1"
     sizes = {"num_calibration": 99, "contaminated": 50, "pure": 50}
-    return _Setting(words, partial(shared_difficulty, correlation=correlation, **sizes), 0.1)
+    return _setting(words, 0.1, partial(shared_difficulty, correlation=correlation, **sizes))
 
 
 _HALF = "every contaminated item a member of one model of two, half of the items pure"
-_SMALL = _Setting(
+_SMALL = _setting(
     f"n = 100, m = 200, {_HALF}, alpha = .1",
+    0.1,
     partial(one_model_each, num_calibration=100, contaminated=100, pure=100),
-    0.1,
 )
-_MEDIUM = _Setting(
+_MEDIUM = _setting(
     f"n = 300, m = 700, {_HALF}, alpha = .1",
-    partial(one_model_each, num_calibration=300, contaminated=350, pure=350),
     0.1,
+    partial(one_model_each, num_calibration=300, contaminated=350, pure=350),
     batch=200,
 )
-_DISAGREE = _Setting(
+_DISAGREE = _setting(
     "n = 2, m = 2, all contaminated, two models with opposite calibration scores, alpha = 2/3",
-    partial(antithetic_pair, num_calibration=2, tests=2),
     2 / 3,
+    partial(antithetic_pair, num_calibration=2, tests=2),
     batch=5_000,
 )
 _FAR = _paper(0.2, 4)
@@ -127,37 +124,25 @@ _ASYMPTOTIC = "an asymptotic guarantee, held to small n"
 _STOREY = 'tdd.jmcs, rule="storey"'
 
 
-def _claim(name: str, procedure: str, setting: _Setting, holds: bool, select: Select) -> Claim:
-    def one(key: jax.Array) -> jax.Array:
-        sample = setting.draw(key)
-        return baselines.joint_metrics(select(sample.calibration, sample.scores), sample.target).gcp
-
-    return Claim(f"joint/{name}", procedure, setting.words, "GCR", setting.level, holds, one, batch=setting.batch)
-
-
 CLAIMS: tuple[Claim, ...] = (
     *(
-        _claim(f"{how}-{a}", f"{how} of the models' Storey-BH selections", _paper(a, 2), False, _composed(how, a))
+        _paper(a, 2).claim(f"joint/{how}-{a}", f"{how} of the models' Storey-BH selections", False, _composed(how, a))
         for how, a in (("union", 0.3), ("intersection", 0.1), ("intersection", 0.3))
     ),
-    _claim("jmcs-0.3", "tdd.jmcs", _paper(0.3, 3), True, _jmcs(0.3)),
-    _claim("jecs-100", f"tdd.jecs ({_ASYMPTOTIC})", _SMALL, False, _jecs(0.1)),
-    _claim("storey-100", _STOREY, _SMALL, True, _jmcs(0.1, "storey")),
-    _claim("jecs-300", f"tdd.jecs ({_ASYMPTOTIC})", _MEDIUM, False, _jecs(0.1)),
-    _claim("storey-300", _STOREY, _MEDIUM, True, _jmcs(0.1, "storey")),
-    _claim(
-        "jecs-neighbours",
-        f"tdd.jecs, neighbours = N^(3/4) ({_ASYMPTOTIC})",
-        _FAR,
-        True,
-        _jecs(0.2, lambda above: math.ceil(above**0.75)),
-    ),
-    _claim("jecs-nearest", "tdd.jecs, neighbours = 1, which does not grow", _FAR, False, _jecs(0.2, lambda above: 1)),
+    _paper(0.3, 3).claim("joint/jmcs-0.3", "tdd.jmcs", True, _jmcs(0.3)),
+    _SMALL.claim("joint/jecs-100", f"tdd.jecs ({_ASYMPTOTIC})", False, _jecs(0.1)),
+    _SMALL.claim("joint/storey-100", _STOREY, True, _jmcs(0.1, "storey")),
+    _MEDIUM.claim("joint/jecs-300", f"tdd.jecs ({_ASYMPTOTIC})", False, _jecs(0.1)),
+    _MEDIUM.claim("joint/storey-300", _STOREY, True, _jmcs(0.1, "storey")),
+    _FAR.claim("joint/jecs-neighbours", f"tdd.jecs, neighbours = N^(3/4) ({_ASYMPTOTIC})", True,
+               _jecs(0.2, lambda above: math.ceil(above**0.75))),
+    _FAR.claim("joint/jecs-nearest", "tdd.jecs, neighbours = 1, which does not grow", False,
+               _jecs(0.2, lambda above: 1)),
     *(
-        _claim(f"{rule}-shared-difficulty-{rho}", f'tdd.jmcs, rule="{rule}"', _shared(rho), True, _jmcs(0.1, rule))
+        _shared(rho).claim(f"joint/{rule}-shared-difficulty-{rho}", f'tdd.jmcs, rule="{rule}"', True, _jmcs(0.1, rule))
         for rule in ("bh", "storey")
         for rho in (0.5, 0.9)
     ),
-    _claim("jmcs-dependent", "tdd.jmcs", _DISAGREE, False, _jmcs(_THIRDS)),
-    _claim("by-dependent", 'tdd.jmcs, rule="by"', _DISAGREE, True, _jmcs(_THIRDS, "by")),
-)
+    _DISAGREE.claim("joint/jmcs-dependent", "tdd.jmcs", False, _jmcs(_THIRDS)),
+    _DISAGREE.claim("joint/by-dependent", 'tdd.jmcs, rule="by"', True, _jmcs(_THIRDS, "by")),
+)  # fmt: skip

@@ -11,15 +11,13 @@ import jax.numpy as jnp
 from tdd.kernels import knockoff
 from tdd.kernels.knockoff import path
 from tdd.procedures.ktd import ktd
-from tdd.study.claims import Claim, false_discovery_proportion, in_one_setting
+from tdd.study.claims import Claim, Setting, false_discovery_proportion
 
 __all__ = ["CLAIMS"]
 
 _ALPHA = 0.2
 _ITEMS = 200
-_SKEWED = f"{_ITEMS} non-members, no members; scores of a text and of its knockoffs -Exp(1), independent"
 _HALF = 30
-_TIED = f"{_HALF} members, then {_HALF} non-members; |W| in 1, 2, 3, positive for members, symmetric for the others"
 
 
 def skewed_scores(key: jax.Array, num_items: int, num_knockoffs: int) -> tuple[jax.Array, jax.Array]:
@@ -63,53 +61,49 @@ def _any(selected: jax.Array) -> jax.Array:
     return jnp.any(selected).astype(jnp.float32)
 
 
-def _on_skewed(rule: str, num_knockoffs: int) -> Callable[[jax.Array], jax.Array]:
-    def one(key: jax.Array) -> jax.Array:
-        test, known = jax.random.split(key)
-        extra: dict[str, Any] = {}
-        if rule == "conformal":
-            own, copies = skewed_scores(known, _ITEMS, num_knockoffs)
-            extra = {"calibration": own, "calibration_knockoffs": copies}
-        original, knockoffs = skewed_scores(test, _ITEMS, num_knockoffs)
-        return _any(ktd(original, knockoffs, alpha=_ALPHA, rule=rule, **extra).selected)  # type: ignore[arg-type]
-
-    return one
-
-
-def _on_ties(select: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
-    null = jnp.arange(2 * _HALF) >= _HALF
-    return lambda key: false_discovery_proportion(select(tied_statistics(key)), null)
+def _on_skewed(key: jax.Array, rule: tuple[Any, int]) -> jax.Array:
+    """A rule of `tdd.ktd` with a number of knockoffs."""
+    how, num_knockoffs = rule
+    test, known = jax.random.split(key)
+    extra: dict[str, Any] = {}
+    if how == "conformal":
+        own, copies = skewed_scores(known, _ITEMS, num_knockoffs)
+        extra = {"calibration": own, "calibration_knockoffs": copies}
+    original, knockoffs = skewed_scores(test, _ITEMS, num_knockoffs)
+    return _any(ktd(original, knockoffs, alpha=_ALPHA, rule=how, **extra).selected)
 
 
-def _fall_back(key: jax.Array) -> jax.Array:
-    original, knockoffs = skewed_scores(key, _ITEMS, 1)
-    return _any(best_threshold(knockoff.w_statistics(original, knockoffs)))
+def _on_skewed_w(key: jax.Array, rule: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    return _any(rule(knockoff.w_statistics(*skewed_scores(key, _ITEMS, 1))))
 
 
+def _on_ties(key: jax.Array, rule: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    return false_discovery_proportion(rule(tied_statistics(key)), jnp.arange(2 * _HALF) >= _HALF)
+
+
+_WORDS = f"{_ITEMS} non-members, no members; scores of a text and of its knockoffs -Exp(1), independent"
+_SKEWED = Setting(_WORDS, "FDR", _ALPHA, _on_skewed)
+_KNOWN = _SKEWED._replace(setting=f"{_WORDS}; {_ITEMS} known non-members with knockoffs")
+_TIED = Setting(
+    f"{_HALF} members, then {_HALF} non-members; |W| in 1, 2, 3, positive for members, symmetric for the others",
+    "FDR",
+    _ALPHA,
+    _on_ties,
+)
 _AVERAGED = "KTD: knockoff+ on the mean of {} knockoffs minus the original"
 
 CLAIMS: tuple[Claim, ...] = (
-    *in_one_setting(
-        "knockoffs", _SKEWED, "FDR", _ALPHA,
-        ("averaged-1", "KTD: knockoff+ on one knockoff minus the original", True, _on_skewed("ktd", 1)),
-        *((f"averaged-{k}", _AVERAGED.format(k), False, _on_skewed("ktd", k)) for k in (2, 5, 20)),
-        ("multi-20", "multiple knockoffs: winner and gap, 20 knockoffs", True, _on_skewed("multi", 20)),
-        ("derandomized-5", "e-values of each knockoff averaged, e-BH, 5 knockoffs", True,
-         _on_skewed("derandomized", 5)),
-    ),
-    *in_one_setting(
-        "knockoffs", f"{_SKEWED}; {_ITEMS} known non-members with knockoffs", "FDR", _ALPHA,
-        ("conformal-20", "PTDI on the averaged statistic, 20 knockoffs", True, _on_skewed("conformal", 20)),
-    ),
-    *in_one_setting(
-        "knockoffs", _SKEWED, "FDR", _ALPHA,
-        ("best-threshold", "knockoff+ that takes the best threshold where none qualifies", False, _fall_back),
-    ),
-    *in_one_setting(
-        "knockoffs", _TIED, "FDR", _ALPHA,
-        ("prefix-of-ties", "knockoff+ that counts a prefix of the sorted order, inside ties too", False,
-         _on_ties(prefix_threshold)),
-        ("whole-ties", "knockoff+ that counts whole groups of ties", True,
-         _on_ties(lambda w: knockoff.select(w, _ALPHA).reject)),
-    ),
+    _SKEWED.claim("knockoffs/averaged-1", "KTD: knockoff+ on one knockoff minus the original", True, ("ktd", 1)),
+    *(_SKEWED.claim(f"knockoffs/averaged-{k}", _AVERAGED.format(k), False, ("ktd", k)) for k in (2, 5, 20)),
+    _SKEWED.claim("knockoffs/multi-20", "multiple knockoffs: winner and gap, 20 knockoffs", True, ("multi", 20)),
+    _SKEWED.claim("knockoffs/derandomized-5", "e-values of each knockoff averaged, e-BH, 5 knockoffs", True,
+                  ("derandomized", 5)),
+    _KNOWN.claim("knockoffs/conformal-20", "PTDI on the averaged statistic, 20 knockoffs", True, ("conformal", 20)),
+    _SKEWED._replace(experiment=_on_skewed_w).claim(
+        "knockoffs/best-threshold", "knockoff+ that takes the best threshold where none qualifies", False,
+        best_threshold),
+    _TIED.claim("knockoffs/prefix-of-ties", "knockoff+ that counts a prefix of the sorted order, inside ties too",
+                False, prefix_threshold),
+    _TIED.claim("knockoffs/whole-ties", "knockoff+ that counts whole groups of ties", True,
+                lambda w: knockoff.select(w, _ALPHA).reject),
 )  # fmt: skip

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import betting, permutation, randomization, rank_sum, sequential, student
-from tdd.study.claims import Claim
+from tdd.study.claims import Claim, Setting
 
 __all__ = ["CLAIMS"]
 
@@ -118,56 +118,54 @@ def _best_shard(canonical: jax.Array, shuffled: jax.Array, key: jax.Array, level
     return -jnp.max(log_e) <= jnp.log(level)
 
 
+def _setting(words: str, level: float, draw: Draw) -> Setting:
+    def experiment(key: jax.Array, rule: Decide) -> jax.Array:
+        data, own = jax.random.split(key)
+        return rule(*draw(data), own, level).astype(jnp.float32)
+
+    return Setting(f"{words}; level {level}", "size", level, experiment)
+
+
 _SKEWED = "log-probabilities -Exp(1), r = {} shards, {} shuffles"
 _PAIRS = "shards of two examples, r = 50, 20 shuffles"
 _SWAPS = "four examples, 19 shuffles"
 _WATCHED = "log-probabilities {}, r = 10 shards, 20 shuffles; stops when it rejects"
-_WIDE = _SKEWED.format(50, 25), _independent(_left_skewed, 50, 25)
-_NARROW = _SKEWED.format(10, 25), _independent(_left_skewed, 10, 25)
-_FEW = "normal, r = 5 shards, 3 shuffles", _independent(jax.random.normal, 5, 3)
-_REDRAWN, _KEPT = ((_PAIRS, _pairs(50, 20, with_identity=identity)) for identity in (False, True))
-_TEN = "one shard, log-probabilities in {0, ..., 9}, 19 shuffles", _independent(_integers(0, 10), 1, 19)
-_ADJACENT, _ANY_ORDER = ((_SWAPS, _four_examples(adjacent=adjacent)) for adjacent in (True, False))
-_NORMAL = _WATCHED.format("N(0, 1)"), _independent(jax.random.normal, 10, 20)
-_TIES = _WATCHED.format("in {-3, -2, -1}"), _independent(_integers(-3, 0), 10, 20)
+_WIDE = _setting(_SKEWED.format(50, 25), 0.01, _independent(_left_skewed, 50, 25))
+_NARROW = _setting(_SKEWED.format(10, 25), 0.01, _independent(_left_skewed, 10, 25))
+_FEW = _setting("normal, r = 5 shards, 3 shuffles", 0.01, _independent(jax.random.normal, 5, 3))
+_REDRAWN, _KEPT = (_setting(_PAIRS, 0.01, _pairs(50, 20, with_identity=identity)) for identity in (False, True))
+_TEN = _setting("one shard, log-probabilities in {0, ..., 9}, 19 shuffles", 0.05, _independent(_integers(0, 10), 1, 19))
+_ADJACENT, _ANY_ORDER = (_setting(_SWAPS, 0.05, _four_examples(adjacent=adjacent)) for adjacent in (True, False))
+_NORMAL, _LOOSE = (
+    _setting(_WATCHED.format("N(0, 1)"), level, _independent(jax.random.normal, 10, 20)) for level in (0.05, 0.1)
+)
+_TIES = _setting(_WATCHED.format("in {-3, -2, -1}"), 0.05, _independent(_integers(-3, 0), 10, 20))
 
 _IDENTITY = "rank_sum, shuffles"
 _PERMUTATION = "permutation test"
 
-
-def _claim(name: str, procedure: str, setting: tuple[str, Draw], level: float, holds: bool, decide: Decide) -> Claim:
-    words, draw = setting
-
-    def one(key: jax.Array) -> jax.Array:
-        data, own = jax.random.split(key)
-        return decide(*draw(data), own, level).astype(jnp.float32)
-
-    return Claim(f"order/{name}", procedure, f"{words}; level {level}", "size", level, holds, one)
-
-
 CLAIMS: tuple[Claim, ...] = (
-    _claim("t-skewed-50", "sharded t-test", _WIDE, 0.01, False, _t),
-    _claim("t-skewed-10", "sharded t-test", _NARROW, 0.01, False, _t),
-    _claim("rank-sum-skewed-50", "rank_sum", _WIDE, 0.01, True, _rank_sum),
-    _claim("rank-sum-skewed-10", "rank_sum", _NARROW, 0.01, True, _rank_sum),
-    _claim("exact-skewed-10", "exact, 399 draws", _NARROW, 0.01, True, _exact),
-    _claim("combined-skewed-10", "combined, 399 draws", _NARROW, 0.01, True, _combined),
-    _claim("t-ddof-0", "sharded t-test with ddof = 0", _FEW, 0.01, False, partial(_t, ddof=0)),
-    _claim("t-ddof-1", "sharded t-test with ddof = 1", _FEW, 0.01, True, _t),
-    _claim("identity-drawn-again", f"{_IDENTITY} drawn again whenever they are the identity", _REDRAWN, 0.01, False,
-           _rank_sum),
-    _claim("identity-kept", f"{_IDENTITY} may be the identity, ties at random", _KEPT, 0.01, True,
-           partial(_rank_sum, random_ties=True)),
-    _claim("strict", f"{_PERMUTATION} that counts only L_b > L", _TEN, 0.05, False, partial(_permutation, strict=True)),
-    _claim("ties-counted", f"{_PERMUTATION} that counts L_b >= L", _TEN, 0.05, True, _permutation),
-    _claim("adjacent-swaps", f"{_PERMUTATION} on random adjacent swaps (no group)", _ADJACENT, 0.05, False,
-           _permutation),
-    _claim("whole-group", f"{_PERMUTATION} on random orders", _ANY_ORDER, 0.05, True, _permutation),
-    _claim("looks-unspent", "rank_sum read after 1, 2, 5, 10, 20 shuffles", _NORMAL, 0.05, False,
-           partial(_at_looks, spent=False)),
-    _claim("looks-spent", "spending on rank_sum", _NORMAL, 0.05, True, partial(_at_looks, spent=True)),
-    _claim("bets", "e_process", _NORMAL, 0.05, True, _bets),
-    _claim("bets-best-shard", "e_process of the best shard alone", _NORMAL, 0.1, False, _best_shard),
-    _claim("bets-strict", "e_process that counts only l_b > l", _TIES, 0.05, False, partial(_bets, tolerance=-1e-6)),
-    _claim("bets-ties-counted", "e_process that counts l_b >= l", _TIES, 0.05, True, _bets),
+    _WIDE.claim("order/t-skewed-50", "sharded t-test", False, _t),
+    _NARROW.claim("order/t-skewed-10", "sharded t-test", False, _t),
+    _WIDE.claim("order/rank-sum-skewed-50", "rank_sum", True, _rank_sum),
+    _NARROW.claim("order/rank-sum-skewed-10", "rank_sum", True, _rank_sum),
+    _NARROW.claim("order/exact-skewed-10", "exact, 399 draws", True, _exact),
+    _NARROW.claim("order/combined-skewed-10", "combined, 399 draws", True, _combined),
+    _FEW.claim("order/t-ddof-0", "sharded t-test with ddof = 0", False, partial(_t, ddof=0)),
+    _FEW.claim("order/t-ddof-1", "sharded t-test with ddof = 1", True, _t),
+    _REDRAWN.claim("order/identity-drawn-again", f"{_IDENTITY} drawn again whenever they are the identity", False,
+                   _rank_sum),
+    _KEPT.claim("order/identity-kept", f"{_IDENTITY} may be the identity, ties at random", True,
+                partial(_rank_sum, random_ties=True)),
+    _TEN.claim("order/strict", f"{_PERMUTATION} that counts only L_b > L", False, partial(_permutation, strict=True)),
+    _TEN.claim("order/ties-counted", f"{_PERMUTATION} that counts L_b >= L", True, _permutation),
+    _ADJACENT.claim("order/adjacent-swaps", f"{_PERMUTATION} on random adjacent swaps (no group)", False, _permutation),
+    _ANY_ORDER.claim("order/whole-group", f"{_PERMUTATION} on random orders", True, _permutation),
+    _NORMAL.claim("order/looks-unspent", "rank_sum read after 1, 2, 5, 10, 20 shuffles", False,
+                  partial(_at_looks, spent=False)),
+    _NORMAL.claim("order/looks-spent", "spending on rank_sum", True, partial(_at_looks, spent=True)),
+    _NORMAL.claim("order/bets", "e_process", True, _bets),
+    _LOOSE.claim("order/bets-best-shard", "e_process of the best shard alone", False, _best_shard),
+    _TIES.claim("order/bets-strict", "e_process that counts only l_b > l", False, partial(_bets, tolerance=-1e-6)),
+    _TIES.claim("order/bets-ties-counted", "e_process that counts l_b >= l", True, _bets),
 )  # fmt: skip

@@ -12,15 +12,10 @@ __all__ = ["STUDIES", "Title", "load"]
 
 
 class Title(NamedTuple):
-    """One line about a study.
+    """One line about a study."""
 
-    Attributes:
-      shows: subject of the study.
-      figure: figure or table of a paper that it regenerates.
-    """
-
-    shows: str
-    figure: str
+    shows: str  # subject of the study
+    figure: str  # figure or table of a paper that it regenerates
 
 
 STUDIES: dict[str, Title] = {

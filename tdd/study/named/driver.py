@@ -64,7 +64,7 @@ def run_named_study(study: NamedStudy, options: StudyOptions, *, command: str) -
     if (folder / _RESULT).exists():
         return FinishedStudy(StudyResult.load(folder), False)
     try:
-        result = study.run(dataclasses.replace(options, folder=folder / _UNFINISHED))
+        result = study.run(options.within(_UNFINISHED))
     except InputError:
         _leave_as_it_was(folder, before)
         raise
@@ -91,7 +91,7 @@ def run_shard(study: NamedStudy, options: StudyOptions) -> None:
     try:
         if not (folder / _RESULT).exists():
             unfinished.mkdir(exist_ok=True)  # from now on the folder belongs to this study
-            study.run(dataclasses.replace(options, folder=unfinished))
+            study.run(options.within(_UNFINISHED))
     except InputError:
         if not (folder / _RESULT).exists():  # else `run_named_study` has finished meanwhile, and has removed the totals
             with contextlib.suppress(OSError):
@@ -154,21 +154,13 @@ def _with_provenance(result: StudyResult, study: NamedStudy, options: StudyOptio
 
 @dataclasses.dataclass(frozen=True)
 class GridRun:
-    """Runs `tdd.study.run` on one design over a grid.
+    """Runs `tdd.study.run` on one design over a grid."""
 
-    Attributes:
-      design: `(options) -> design`, of the given table or synthetic.
-      methods: methods of `tdd.study.run`, or `(options) -> methods`.
-      grid: grid of synthetic data.
-      table_grid: `(columns) -> grid` of a given table.
-      finish: `(result, options) -> result`.
-    """
-
-    design: Callable[[StudyOptions], Any]
-    methods: Any
-    grid: Mapping[str, Iterable[Any]] | None = None
-    table_grid: Callable[[Columns], Mapping[str, Iterable[Any]]] | None = None
-    finish: Callable[[StudyResult, StudyOptions], StudyResult] | None = None
+    design: Callable[[StudyOptions], Any]  # `(options) -> design`, of the given table or synthetic
+    methods: Any  # methods of `tdd.study.run`, or `(options) -> methods`
+    grid: Mapping[str, Iterable[Any]] | None = None  # grid of synthetic data
+    table_grid: Callable[[Columns], Mapping[str, Iterable[Any]]] | None = None  # `(columns) -> grid` of a given table
+    finish: Callable[[StudyResult, StudyOptions], StudyResult] | None = None  # `(result, options) -> result`
 
     def __call__(self, options: StudyOptions) -> StudyResult:
         """The result, with or without a given table."""
@@ -193,8 +185,7 @@ def over_cells(
     """`run_cell(options, **cell)` for each cell, each continuing in a folder of its own."""
     results, start, cells = [], time.perf_counter(), list(cells)
     for i, cell in enumerate(cells):
-        folder = None if options.folder is None else options.folder / f"cell-{i:02d}"
-        results.append(run_cell(dataclasses.replace(options, folder=folder), **cell))
+        results.append(run_cell(options.within(f"cell-{i:02d}"), **cell))
     return dataclasses.replace(stacked(cells, results), seconds=time.perf_counter() - start)
 
 

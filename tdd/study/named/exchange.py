@@ -18,13 +18,12 @@ import numpy as np
 
 from tdd.procedures.exchangeability import exchangeability
 from tdd.records import Null, pytree
-from tdd.study.designs import SkewedShards
+from tdd.study.designs import Sample, SkewedShards
 from tdd.study.engine import run
 from tdd.study.methods import method
 from tdd.study.named.driver import map_arrays, run_options, stacked
 from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
-from tdd.study.sample import Sample
 
 __all__ = ["STUDIES", "OrderedShards", "ShardPool", "TestedShards"]
 
@@ -68,22 +67,15 @@ class OrderedShards:
     The log-probability of a shard of s examples in some order is normal with variance s, about `gain` times the number
     of canonical neighbours: s - 1 in the canonical order, and (s - 1)/s on average in a random one. Few shards leave
     few degrees of freedom, many shards cut through many neighbours.
-
-    Attributes:
-      max_shards: bound of r; a mask says which shards are real.
-      num_shuffles: k.
-      num_shards: r.
-      num_examples: N.
-      gain: gain of an example, in standard deviations of its log-probability; 0 is the null.
     """
 
     null: ClassVar[Null] = "nonmember"
 
-    max_shards: int = 20
-    num_shuffles: int = 25
-    num_shards: Any = 20
-    num_examples: Any = 1_000
-    gain: Any = 0.0
+    max_shards: int = 20  # bound of r; a mask says which shards are real
+    num_shuffles: int = 25  # k
+    num_shards: Any = 20  # r
+    num_examples: Any = 1_000  # N
+    gain: Any = 0.0  # gain of an example, in standard deviations of its log-probability; 0 is the null
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set, with `extra` as `_decide_in_some` reads it."""
@@ -98,23 +90,16 @@ class OrderedShards:
 
 @pytree("num_shuffles")
 class ShardPool:
-    """Some shards of a given table, drawn anew, with the first k of their shuffles.
-
-    Attributes:
-      canonical: [at least r] log-probabilities.
-      shuffled: [as many, at least k].
-      num_shuffles: k.
-      num_shards: r.
-      gain: 1 keeps the canonical orders where they are; 0 puts in the place of each one of its k + 1 orders at random,
-        which makes the null true.
-    """
+    """Some shards of a given table, drawn anew, with the first k of their shuffles."""
 
     null: ClassVar[Null] = "nonmember"
 
-    canonical: Any
-    shuffled: Any
-    num_shuffles: int = 1
-    num_shards: Any = 2
+    canonical: Any  # [at least r] log-probabilities
+    shuffled: Any  # [as many, at least k]
+    num_shuffles: int = 1  # k
+    num_shards: Any = 2  # r
+    # 1 keeps the canonical orders where they are; 0 puts in the place of each one of its k + 1 orders at random, which
+    # makes the null true
     gain: Any = 1.0
 
     def draw(self, key: jax.Array) -> Sample:
@@ -131,19 +116,14 @@ class ShardPool:
 
 @pytree("num_draws")
 class TestedShards:
-    """Data sets of another design with the p-value of every test on them, so that no test is carried out twice.
-
-    Attributes:
-      design: draws `extra["canonical"]` [r] and `extra["shuffled"]` [r, k], and optionally `extra["shards"]` [r]
-        bool.
-      num_draws: number of random relabellings of "exact".
-    """
+    """Data sets of another design with the p-value of every test on them, so that no test is carried out twice."""
 
     null: ClassVar[Null] = "nonmember"
     __test__: ClassVar[bool] = False
 
+    # draws `extra["canonical"]` [r] and `extra["shuffled"]` [r, k], and optionally `extra["shards"]` [r] bool
     design: Any
-    num_draws: int = NUM_DRAWS
+    num_draws: int = NUM_DRAWS  # number of random relabellings of "exact"
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set, with `extra["p"]`: test -> [] p-value."""
@@ -185,10 +165,6 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
     return ExpectedBound("asymptotic" if method.endswith("/t") else "finite-sample")
 
 
-def _in_folder(options: StudyOptions, name: str) -> StudyOptions:
-    return dataclasses.replace(options, folder=None if options.folder is None else options.folder / name)
-
-
 # --- numbers of shards and shuffles -----------------------------------------------------------------------------------
 
 
@@ -208,7 +184,7 @@ def _run_shards(options: StudyOptions) -> StudyResult:
             design = ShardPool(-columns.scores[0], -columns.knockoffs, **fixed)
         values = [value for value in values if value <= largest] or [largest]
         grid = {field: values, "gain": (0.0, float(design.gain))}
-        both = run(design, _methods(_decide_in_some), grid=grid, **run_options(_in_folder(options, field)))
+        both = run(design, _methods(_decide_in_some), grid=grid, **run_options(options.within(field)))
         parts.append(halves(both, [{"varied": panel, "value": value, **fixed, field: value} for value in values]))
     return dataclasses.replace(joined(parts), seconds=time.perf_counter() - start)
 
@@ -277,7 +253,7 @@ def _cell(panel: str, r: int, k: int) -> dict[str, Any]:
 
 
 def _run_tested(options: StudyOptions, name: str, design: Any, repetitions: int) -> StudyResult:
-    options = dataclasses.replace(_in_folder(options, name), repetitions=repetitions)
+    options = options.within(name, repetitions=repetitions)
     return run(TestedShards(design), _methods(_decide_tested), **run_options(options))
 
 

@@ -14,13 +14,12 @@ import numpy as np
 
 from tdd.procedures.jecs import jecs, jmcs
 from tdd.records import Null, pytree
-from tdd.study.designs import JointLabels
+from tdd.study.designs import JointLabels, Sample
 from tdd.study.engine import run
 from tdd.study.methods import method
 from tdd.study.named.driver import GridRun, dense_ranks, map_arrays, over_cells, run_options
 from tdd.study.named.record import Columns, Example, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
-from tdd.study.sample import Sample
 from tdd.validate import InputError
 
 __all__ = ["STUDIES", "JointPool", "SomeModels"]
@@ -44,19 +43,13 @@ _BEYOND = 1e6
 
 @pytree("num_shared")
 class JointPool:
-    """A given table, split anew: half of the items that all models were trained on calibrate, all others are audited.
-
-    Attributes:
-      scores: [K, N] loss-like scores, one row a model.
-      is_member: [K, N] bool.
-      num_shared: number of shared items, counted from `is_member`; leave it out.
-    """
+    """A given table, split anew: half of the items that all models were trained on calibrate, others are audited."""
 
     null: ClassVar[Null] = "member"
 
-    scores: Any
-    is_member: Any
-    num_shared: int | None = None
+    scores: Any  # [K, N] loss-like scores, one row a model
+    is_member: Any  # [K, N] bool
+    num_shared: int | None = None  # number of shared items, counted from `is_member`; leave it out
 
     def __post_init__(self):
         if self.num_shared is None and isinstance(self.is_member, np.ndarray):
@@ -82,9 +75,6 @@ class SomeModels:
 
     A model beyond K has seen no candidate, and all candidates score above its calibration: its p-value is 1/(n + 1) for
     each, never the largest.
-
-    Attributes:
-      num_models: K.
     """
 
     null: ClassVar[Null] = "member"

@@ -12,12 +12,11 @@ import jax.numpy as jnp
 
 from tdd.procedures.ktd import ktd
 from tdd.records import Null, pytree
-from tdd.study.designs import PairedScores
+from tdd.study.designs import PairedScores, Sample
 from tdd.study.methods import method
 from tdd.study.named.driver import GridRun
 from tdd.study.named.record import Columns, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
-from tdd.study.sample import Sample
 
 __all__ = ["STUDIES", "AnyLaw", "KnockoffPool"]
 
@@ -41,19 +40,13 @@ _TO_ONE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
 @pytree("num_knockoffs")
 class AnyLaw:
-    """`PairedScores` with the law as a number: one program for all of them. Labelled items of the same law validate.
-
-    Attributes:
-      law: index into `LAWS`.
-      num_knockoffs: k.
-      signal: shift of a member's own score to lower values.
-    """
+    """`PairedScores` with the law as a number: one program for all of them. Labelled items of the same law validate."""
 
     null: ClassVar[Null] = "nonmember"
 
-    law: Any = 0
-    num_knockoffs: int = 1
-    signal: Any = SIGNAL
+    law: Any = 0  # index into `LAWS`
+    num_knockoffs: int = 1  # k
+    signal: Any = SIGNAL  # shift of a member's own score to lower values
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
@@ -70,21 +63,14 @@ class AnyLaw:
 
 @pytree("num_knockoffs")
 class KnockoffPool:
-    """Half of the items, drawn anew in each repetition, with the first k of their knockoffs; up to 100 others validate.
-
-    Attributes:
-      scores: [N] loss-like scores of the texts.
-      knockoffs: [N, at least k] of their knockoffs.
-      is_member: [N] bool.
-      num_knockoffs: k.
-    """
+    """Half of the items, drawn anew each time, with the first k of their knockoffs; up to 100 others validate."""
 
     null: ClassVar[Null] = "nonmember"
 
-    scores: Any
-    knockoffs: Any
-    is_member: Any
-    num_knockoffs: int = 1
+    scores: Any  # [N] loss-like scores of the texts
+    knockoffs: Any  # [N, at least k] of their knockoffs
+    is_member: Any  # [N] bool
+    num_knockoffs: int = 1  # k
 
     def draw(self, key: jax.Array) -> Sample:
         """One half, with `extra["knockoffs"]` [m, k]."""
@@ -101,13 +87,10 @@ class KnockoffPool:
 def _or_table(synthetic: Any) -> Callable[[StudyOptions], Any]:
     """`(options) -> design`: the given table with all of its knockoffs, or a synthetic design."""
 
-    def design(options: StudyOptions) -> Any:
-        columns = options.columns
-        if columns is None:
-            return synthetic
+    def from_table(columns: Columns) -> KnockoffPool:
         return KnockoffPool(columns.scores[0], columns.knockoffs, columns.labels[0], columns.knockoffs.shape[1])
 
-    return design
+    return lambda options: synthetic if options.columns is None else from_table(options.columns)
 
 
 def _describe(options: StudyOptions, signal: str = f"{SIGNAL:g}", knockoffs: str = "k paraphrases") -> str:
@@ -135,26 +118,16 @@ def _with_laws(result: StudyResult, options: StudyOptions) -> StudyResult:
     return dataclasses.replace(result, cells=tuple(cell | {"law": LAWS[cell["law"]]} for cell in result.cells))
 
 
-def _up_to_all(wanted: tuple[int, ...]) -> Callable[[Columns], dict[str, tuple[int, ...]]]:
-    """`(columns) -> grid` over the numbers of knockoffs that a table has, up to all of them."""
-
-    def grid(columns: Columns) -> dict[str, tuple[int, ...]]:
-        most = columns.knockoffs.shape[1]
-        return {"num_knockoffs": tuple(sorted({k for k in wanted if k < most} | {most}))}
-
-    return grid
+def _up_to_all(columns: Columns, wanted: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """A grid over the numbers of knockoffs that a table has, up to all of them."""
+    most = columns.knockoffs.shape[1]
+    return {"num_knockoffs": tuple(sorted({k for k in wanted if k < most} | {most}))}
 
 
 def _vanilla(key: jax.Array, scores: jax.Array, calibration: jax.Array, *, alpha: Any, extra: Any) -> jax.Array:
     """KTD with the first knockoff alone."""
     del key, calibration
     return ktd(scores, extra["knockoffs"][:, :1], alpha=alpha, rule="ktd").selected
-
-
-def _baseline_bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
-    if method == VANILLA:
-        return _bound(options, {**cell, "num_knockoffs": 1}, "ktd/ktd")
-    return _bound(options, cell, method)
 
 
 _study = functools.partial(NamedStudy, bound=_bound, repetitions=4_000, needs=Needs(knockoffs=True))
@@ -197,7 +170,7 @@ STUDIES = (
             _or_table(AnyLaw()),
             RULES,
             _ALL_LAWS | {"num_knockoffs": _NUMBERS},
-            table_grid=_up_to_all(_NUMBERS),
+            table_grid=functools.partial(_up_to_all, wanted=_NUMBERS),
             finish=_with_laws,
         ),
         figure=Figure("parameter", panels="law", x="num_knockoffs", x_label="knockoffs an item, k", labels=LABELS),
@@ -211,7 +184,7 @@ STUDIES = (
             _or_table(PairedScores(num_tests=NUM_TESTS, num_calibration=1)),
             ("ktd/ktd",),
             {"signal": (1.0, 1.5, 2.0), "num_knockoffs": _MORE_NUMBERS},
-            table_grid=_up_to_all(_MORE_NUMBERS),
+            table_grid=functools.partial(_up_to_all, wanted=_MORE_NUMBERS),
         ),
         figure=Figure("tradeoff", series="num_knockoffs", panels="signal", labels=LABELS),
         repetitions=2_000,
@@ -240,7 +213,6 @@ STUDIES = (
                 VANILLA: "one knockoff (vanilla, exact)",
             },
         ),
-        bound=_baseline_bound,
         alphas=(0.1,),
     ),
 )

@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.procedures.ptdi import ptdi
-from tdd.study.designs import Pool
-from tdd.study.monte_carlo import simulate
+from tdd.study.blocks import simulate
 from tdd.study.named.driver import means, over_cells, run_options
 from tdd.study.named.record import Example, ExpectedBound, Figure, NamedStudy, StudyOptions
-from tdd.study.pool import resample
+from tdd.study.pool import Pool, resample
 from tdd.study.results import StudyResult
 
 __all__ = ["STUDIES", "pool"]
@@ -80,14 +79,11 @@ def _resampled(
     return resample(*pool(options), methods=tuple(methods), eta=eta, key=key, **settings, **fixed)
 
 
-def _over(field: str, values: Sequence[float], **fixed: Any) -> Callable[[StudyOptions], StudyResult]:
-    """A cell for each value of an argument of `_resampled`."""
-    run_cell = functools.partial(_resampled, **fixed)
+def _over(
+    field: str, values: Sequence[float], run_cell: Callable[..., StudyResult] = _resampled
+) -> Callable[[StudyOptions], StudyResult]:
+    """A cell for each value of an argument of `run_cell`."""
     return lambda options: over_cells([{field: value} for value in values], options, run_cell)
-
-
-def _biases(options: StudyOptions) -> StudyResult:
-    return over_cells([{"test_members": fraction} for fraction in FRACTIONS], options, _with_errors)
 
 
 def _with_errors(options: StudyOptions, test_members: float) -> StudyResult:
@@ -174,7 +170,7 @@ STUDIES = (
     _study(
         name="ptdi-eta",
         title="PTDI (scaled) on random half splits of a pool, by the region η of presumed non-members",
-        run=_over("eta", (0.01, 0.05, 0.1, 0.5), methods=("subtraction",)),
+        run=_over("eta", (0.01, 0.05, 0.1, 0.5), functools.partial(_resampled, methods=("subtraction",))),
         figure=Figure("levels", series="eta", labels=LABELS | {"eta": "η"}),
     ),
     _study(
@@ -195,7 +191,7 @@ STUDIES = (
             "others are not cut at 0. Bias: the mean of the estimated less the true fraction, negative where it is "
             "conservative",
         ),
-        run=_biases,
+        run=_over("test_members", FRACTIONS, _with_errors),
         figure=Figure(
             "parameter",
             x="test_members",

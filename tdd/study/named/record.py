@@ -29,94 +29,65 @@ _SURE = 3.0  # standard errors above the bound
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """A given score table, as a study reads it.
-
-    Attributes:
-      source: name of the table.
-      sha256: digest of its content.
-      names: K names of score columns.
-      scores: [K, N] loss-like scores, LOWER = MORE member-like.
-      labels: [L, N] bool, True = member; one row, or one for each score column.
-      knockoffs: [N, k] scores of paraphrases or shuffles, k = 0 without any.
-    """
+    """A given score table, as a study reads it."""
 
     source: str
-    sha256: str
-    names: tuple[str, ...]
-    scores: np.ndarray
-    labels: np.ndarray
-    knockoffs: np.ndarray
+    sha256: str  # digest of its content
+    names: tuple[str, ...]  # K names of score columns
+    scores: np.ndarray  # [K, N] loss-like scores, LOWER = MORE member-like
+    labels: np.ndarray  # [L, N] bool, True = member; one row, or one for each score column
+    knockoffs: np.ndarray  # [N, k] scores of paraphrases or shuffles, k = 0 without any
 
 
 @dataclasses.dataclass(frozen=True)
 class StudyOptions:
-    """Options that all named studies have; those that `tdd.study.run` has too are for each cell.
-
-    Attributes:
-      columns: a given score table in place of synthetic data.
-      folder: folder in which an interrupted study continues.
-      devices: number of devices, None = all.
-    """
+    """Options that all named studies have; those that `tdd.study.run` has too are for each cell."""
 
     repetitions: int
     alphas: tuple[float, ...]
     seed: int = 0
-    columns: Columns | None = None
+    columns: Columns | None = None  # a given score table in place of synthetic data
     target_se: float | None = None
-    folder: pathlib.Path | None = None
+    folder: pathlib.Path | None = None  # folder in which an interrupted study continues
     shard: tuple[int, int] | str | None = None
-    devices: int | None = None
+    devices: int | None = None  # number of devices, None = all
     progress: bool = False
+
+    def within(self, name: str, **changes: Any) -> StudyOptions:
+        """The options of a part of the study, which continues in a folder of its own."""
+        return dataclasses.replace(self, folder=None if self.folder is None else self.folder / name, **changes)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExpectedBound:
-    """The bound that is claimed for the error rate of a method in a cell.
+    """The bound that is claimed for the error rate of a method in a cell."""
 
-    Attributes:
-      kind: whether the bound holds in finite samples, in the limit, or not at all.
-      factor: the bound divided by alpha.
-    """
-
+    # whether the bound holds in finite samples, in the limit, or not at all
     kind: Literal["finite-sample", "asymptotic", "none"] = "finite-sample"
-    factor: float = 1.0
+    factor: float = 1.0  # the bound divided by alpha
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """Layout of the figure and the table of a study.
+    """Layout of the figure and the table of a study."""
 
-    Attributes:
-      kind: "levels" draws the error rate against alpha and the power; "bands" also its spread over repetitions, one
-        panel a cell; "parameter" draws both against a field of the cells; "bars" both as bars; "tradeoff" draws the
-        power against the error rate, along the levels.
-      series: "method", or the field of the cells that tells the lines apart.
-      panels: "method", or the field of the cells that tells the panels apart; "" for one panel.
-      x: field of the cells on the horizontal axis ("parameter").
-      x_label: label of the horizontal axis.
-      level: the alpha nearest to this is drawn ("parameter").
-      error: name of the error rate.
-      power: name of the power.
-      labels: labels of methods and fields.
-      columns: fields of the cells in the table; () for all.
-      fields: the two numbers that are drawn against a parameter; others than these are measures.
-      counts: whether the table has the number of selected items.
-      measures: further numbers of the result in the table, by name.
-    """
-
+    # "levels" draws the error rate against alpha and the power; "bands" also its spread over repetitions, one panel a
+    # cell; "parameter" draws both against a field of the cells; "bars" both as bars; "tradeoff" draws the power against
+    # the error rate, along the levels
     kind: Literal["levels", "bands", "parameter", "bars", "tradeoff"]
-    series: str = "method"
-    panels: str = ""
-    x: str = ""
+    series: str = "method"  # "method", or the field of the cells that tells the lines apart
+    panels: str = ""  # "method", or the field of the cells that tells the panels apart; "" for one panel
+    x: str = ""  # field of the cells on the horizontal axis ("parameter")
     x_label: str = ""
-    level: float = 0.1
+    level: float = 0.1  # the alpha nearest to this is drawn ("parameter")
     error: str = "FDR"
     power: str = "power"
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # fields of the cells in the table; () for all
+    # the two numbers that are drawn against a parameter; others than these are measures
     fields: tuple[str, str] = ("fdr", "power")
-    counts: bool = True
-    measures: tuple[str, ...] = ()
+    counts: bool = True  # whether the table has the number of selected items
+    measures: tuple[str, ...] = ()  # further numbers of the result in the table, by name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,42 +102,28 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """Columns that a study reads of a given table.
+    """Columns that a study reads of a given table."""
 
-    Attributes:
-      scores: number of score columns: "one", or "several" (at least two).
-      labels: "one" column of known truth, one for "each" score column, or "none".
-      knockoffs: whether it reads columns of paraphrases or shuffles.
-    """
-
-    scores: Literal["one", "several"] = "one"
+    scores: Literal["one", "several"] = "one"  # number of score columns: "one", or "several" (at least two)
+    # "one" column of known truth, one for "each" score column, or "none"
     labels: Literal["one", "each", "none"] = "one"
-    knockoffs: bool = False
+    knockoffs: bool = False  # whether it reads columns of paraphrases or shuffles
 
 
 @dataclasses.dataclass(frozen=True)
 class NamedStudy:
-    """A study that the command line knows by name.
-
-    Attributes:
-      title: title of its figure: the procedure and the design in a few words.
-      describe: `(options) -> str`, the design in full.
-      run: `(options) -> StudyResult`.
-      bound: `(options, cell, method) -> ExpectedBound`.
-      repetitions: default number for each cell.
-      alphas: default levels.
-      example: `(options) -> Example`, one repetition for a second figure.
-    """
+    """A study that the command line knows by name."""
 
     name: str
-    title: str
-    describe: Callable[[StudyOptions], str]
+    title: str  # title of its figure: the procedure and the design in a few words
+    describe: Callable[[StudyOptions], str]  # `(options) -> str`, the design in full
     run: Callable[[StudyOptions], Any]
     figure: Figure
-    bound: Callable[[StudyOptions, Mapping[str, Any], str], ExpectedBound]
-    repetitions: int
+    bound: Callable[[StudyOptions, Mapping[str, Any], str], ExpectedBound]  # `(options, cell, method) -> ExpectedBound`
+    repetitions: int  # default number for each cell
     alphas: tuple[float, ...]
     needs: Needs = Needs()
+    # `(options) -> Example`, one repetition for a second figure
     example: Callable[[StudyOptions], Example] | None = None
 
 
@@ -199,13 +156,8 @@ def read_columns(
 ) -> Columns:
     """Read the columns that a study needs; rows without a score or a label are left out.
 
-    Args:
-      source: a path or a Python table; `id_field` and `format` as in `tdd.load_score_table`.
-      needs: columns that the study needs.
-      scores: columns of detection scores, or of the canonical order.
-      knockoffs: columns of paraphrases, or of shuffles.
-      labels: columns of known truth, 1 member, 0 not: one, or one for each score column.
-      higher_is_member: score and knockoff columns are higher for members; their sign is changed.
+    `source`, `id_field` and `format` are as in `tdd.load_score_table`. Scores may be those of the canonical order, and
+    knockoffs of its shuffles; where both are higher for members, their sign is changed.
 
     Raises:
       InputError: an unreadable table, other columns than the study needs, too few rows with all of them.

@@ -14,13 +14,12 @@ import numpy as np
 from tdd.procedures.td4eval import td4eval
 from tdd.records import Null, pytree
 from tdd.study.baselines import auc
-from tdd.study.designs import CorrelatedDetectors
+from tdd.study.blocks import simulate
+from tdd.study.designs import CorrelatedDetectors, Sample
 from tdd.study.methods import StudyMethod, method
-from tdd.study.monte_carlo import simulate
 from tdd.study.named.driver import GridRun, dense_ranks, means
 from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
-from tdd.study.sample import Sample
 
 __all__ = ["STUDIES", "DetectorPool", "Mislabelled"]
 
@@ -43,25 +42,16 @@ LABELS = {
 
 @pytree("num_calibration", "num_tests")
 class Mislabelled:
-    """Several detectors; some calibration items that are taken for members are clean in truth.
-
-    Attributes:
-      num_calibration: n, including wrong ones.
-      num_tests: m.
-      clean: fraction of the test items that are clean: the targets.
-      wrong: fraction of the calibration items that are clean.
-      signal: [K] shift of clean items to higher scores, in standard deviations.
-      correlation: correlation of any two detectors.
-    """
+    """Several detectors; some calibration items that are taken for members are clean in truth."""
 
     null: ClassVar[Null] = "member"
 
-    num_calibration: int = NUM_CALIBRATION
-    num_tests: int = NUM_TESTS
-    clean: Any = CLEAN
-    wrong: Any = 0.0
-    signal: Any = SIGNALS
-    correlation: Any = CORRELATION
+    num_calibration: int = NUM_CALIBRATION  # n, including wrong ones
+    num_tests: int = NUM_TESTS  # m
+    clean: Any = CLEAN  # fraction of the test items that are clean: the targets
+    wrong: Any = 0.0  # fraction of the calibration items that are clean
+    signal: Any = SIGNALS  # [K] shift of clean items to higher scores, in standard deviations
+    correlation: Any = CORRELATION  # correlation of any two detectors
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
@@ -92,19 +82,14 @@ class Mislabelled:
 class DetectorPool:
     """A given table of detectors, split anew: 30% for validation, whose members calibrate, 70% for testing.
 
-    Attributes:
-      scores: [K, N] loss-like scores.
-      is_member: [N] bool.
-      wrong: fraction of the validation labels that are inverted.
-
     References: TD4Eval, section 5.1 and figure 3.
     """
 
     null: ClassVar[Null] = "member"
 
-    scores: Any
-    is_member: Any
-    wrong: Any = 0.0
+    scores: Any  # [K, N] loss-like scores
+    is_member: Any  # [N] bool
+    wrong: Any = 0.0  # fraction of the validation labels that are inverted
 
     def draw(self, key: jax.Array) -> Sample:
         """One split, with a `calibration_mask`."""

@@ -18,15 +18,7 @@ from tdd.study import checks
 from tdd.study.engine import prepared
 from tdd.study.power.plans import ExchangePlan
 from tdd.study.power.search import Effect, smallest_effect
-from tdd.study.power.shards import (
-    TESTS,
-    ShardEffect,
-    ShardLogProbs,
-    log10_floor,
-    num_draws,
-    shard_sums,
-    survival_table,
-)
+from tdd.study.power.shards import TESTS, ShardEffect, ShardLogProbs, log10_floor, num_draws, shard_sums, survival_table
 from tdd.study.power.simulate import binomial_error
 from tdd.validate import InputError
 from tdd.validate.arrays import check_choice

@@ -22,8 +22,7 @@ import numpy as np
 from tdd.kernels import resample_pool
 from tdd.records import Null, pytree
 from tdd.study.checks import as_float
-from tdd.study.designs.labels import direction
-from tdd.study.sample import Sample
+from tdd.study.designs import Sample, direction
 from tdd.validate import InputError
 from tdd.validate.arrays import check_choice
 

@@ -31,14 +31,8 @@ def smallest_count(
     The curve is evaluated at the end, then between the known counts that enclose the crossing, in halves (of the
     logarithm while the ends are far apart), until the bracket is one item or 1% wide. Common random numbers make the
     differences between neighbours far better known than the values, so that the search does not go astray; the errors
-    of the values are in `low` and `high`, by linear interpolation.
-
-    Args:
-      curve: `count -> (value, standard error)`, increasing up to noise; it keeps what it has computed.
-      known: Counts that were evaluated before.
-      most: Largest count.
-      wanted: Wanted height.
-      fewest: Smallest count.
+    of the values are in `low` and `high`, by linear interpolation. The curve, `count -> (value, standard error)`,
+    increases up to noise and keeps what it has computed; the `known` counts were evaluated before.
     """
     end, error = curve(most)
     if end < wanted:
@@ -66,10 +60,7 @@ class Effect(NamedTuple):
 def smallest_effect(curve: Callable[[float], tuple[float, float]], start: float, wanted: float) -> Effect:
     """Search the effects from 1/64 to 64 for the smallest at which the curve is at least `wanted`.
 
-    Args:
-      curve: `effect -> (value, standard error)`, increasing up to noise.
-      start: A power of two, the effect that is tried first.
-      wanted: Wanted height.
+    The curve, `effect -> (value, standard error)`, increases up to noise; `start`, a power of two, is tried first.
     """
     points = {start: curve(start)}
     low = high = start

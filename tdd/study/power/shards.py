@@ -16,8 +16,7 @@ from tdd.kernels import betting, permutation, randomization, rank_sum, sequentia
 from tdd.records import Null, pytree
 from tdd.study import blocks
 from tdd.study.checks import as_float
-from tdd.study.designs.shards import LAWS, SkewedShards
-from tdd.study.sample import Sample
+from tdd.study.designs import SHARD_LAWS, Sample, SkewedShards
 from tdd.validate import InputError
 from tdd.validate.arrays import check_choice
 
@@ -64,7 +63,7 @@ class ShardEffect:
                 "effect must be positive (and at most 1000): by how many standard deviations of a shuffle the "
                 f"canonical order is more likely; got {self.effect!r}"
             )
-        check_choice(self.law, LAWS, "law")
+        check_choice(self.law, SHARD_LAWS, "law")
         _check_tokens(self.shard_tokens)
 
     def design(self, num_shards: int, num_shuffles: int, shown: float, effect: float | None = None) -> SkewedShards:

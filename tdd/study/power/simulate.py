@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -78,12 +78,8 @@ def as_rule(given: str | Procedure) -> Rule:
     return Rule(method(procedure), procedure.null, kind, procedure, proportion)
 
 
-class _Program(NamedTuple):
-    """Compiled sums, `(n, m, num_targets) -> operands`, and the number of repetitions."""
-
-    sums: blocks.BlockSums
-    operands: Callable[[int, int, int], Any]
-    repetitions: int
+_Program: TypeAlias = tuple[blocks.BlockSums, Callable[[int, int, int], Any], int]
+"""Compiled sums, `(n, m, num_targets) -> operands`, and the number of repetitions."""
 
 
 class Simulator:
@@ -119,9 +115,9 @@ class Simulator:
             if exact not in self._programs:
                 on_pool = exact and self.rule.proportion
                 self._programs[exact] = self._pool_program() if on_pool else self._design_program(exact)
-            program = self._programs[exact]
-            operands, count = program.operands(*sizes), program.repetitions
-            parts = [program.sums(operands, first, min(first + _RANGE, count)) for first in range(0, count, _RANGE)]
+            sums, operands, count = self._programs[exact]
+            drawn = operands(*sizes)
+            parts = [sums(drawn, first, min(first + _RANGE, count)) for first in range(0, count, _RANGE)]
             self.audits[sizes] = self._rows(*sizes, _results(parts, len(self.levels), m), count, exact)
         return self.audits[sizes]
 
@@ -164,7 +160,7 @@ class Simulator:
             return pool, resample_pool.fixed_split(n, m, num_targets), self.exact_levels, tails, self.key
 
         sums = _pool_sums(self.rule.proportion, len(self.levels), lanes, self.devices)
-        return _Program(sums, operands, self.repetitions or int(np.clip(1e8 // size, _FEWEST, _FAST)))
+        return sums, operands, self.repetitions or int(np.clip(1e8 // size, _FEWEST, _FAST))
 
     def _design_program(self, exact: bool) -> _Program:
         """A design with places for the largest audit: sizes are its data."""
@@ -179,7 +175,7 @@ class Simulator:
             sizes = {"num_calibration": np.int32(n), "num_tests": np.int32(m), "num_targets": np.int32(num_targets)}
             return dataclasses.replace(design, **sizes), self.exact_levels, self.key
 
-        return _Program(_design_sums(self.rule.select, self.levels, lanes, self.devices), operands, count)
+        return _design_sums(self.rule.select, self.levels, lanes, self.devices), operands, count
 
 
 class _Sums(NamedTuple):
@@ -190,19 +186,22 @@ class _Sums(NamedTuple):
     any_true: jax.Array
 
 
-def _zero(num_levels: int) -> _Sums:
-    counts = jnp.zeros(num_levels, jnp.uint32)
-    return _Sums(tally.zero((num_levels,)), counts, counts)
+def _summed(
+    one_block: Callable[[Any, jax.Array], tuple[Any, Any, Any, Any]], num_levels: int, lanes: int, devices: Any
+) -> blocks.BlockSums:
+    """Compile the sums of `(operands, index) -> false and selected [A, L], targets and items [L]`."""
 
+    def added(operands: Any, index: jax.Array, real: jax.Array, totals: _Sums) -> _Sums:
+        false, selected, targets, items = one_block(operands, index)
+        counts = [jnp.sum(event & real, axis=-1, dtype=jnp.uint32) for event in (selected > 0, selected > false)]
+        tallied = tally.update(totals.tally, false, selected, targets, items, real=real)
+        return _Sums(tallied, totals.any_selected + counts[0], totals.any_true + counts[1])
 
-def _added(totals: _Sums, false: Any, selected: Any, targets: Any, items: Any, real: jax.Array) -> _Sums:
-    """Add the repetitions of one block: false and selected [A, L], targets and items [L]."""
-    counts = [jnp.sum(event & real, axis=-1, dtype=jnp.uint32) for event in (selected > 0, selected > false)]
-    return _Sums(
-        tally.update(totals.tally, false, selected, targets, items, real=real),
-        totals.any_selected + counts[0],
-        totals.any_true + counts[1],
-    )
+    def zero() -> _Sums:
+        counts = jnp.zeros(num_levels, jnp.uint32)
+        return _Sums(tally.zero((num_levels,)), counts, counts)
+
+    return blocks.sum_over_blocks(added, zero, lanes=lanes, devices=devices)
 
 
 @functools.lru_cache(maxsize=32)
@@ -211,26 +210,26 @@ def _design_sums(
 ) -> blocks.BlockSums:
     """The compiled sums of a design; operands are the design, exact levels and the key."""
 
-    def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: _Sums) -> _Sums:
+    def one_block(operands: Any, index: jax.Array) -> tuple[Any, Any, Any, Any]:
         design, exact, key = operands
         counts = jax.vmap(lambda i: repetition(design, (rule,), levels, exact, jax.random.fold_in(key, i)))(index)
-        return _added(totals, counts.false[:, 0].T, counts.selected[:, 0].T, counts.targets, counts.items, real)
+        return counts.false[:, 0].T, counts.selected[:, 0].T, counts.targets, counts.items
 
-    return blocks.sum_over_blocks(one_block, lambda: _zero(len(levels)), lanes=lanes, devices=devices)
+    return _summed(one_block, len(levels), lanes, devices)
 
 
 @functools.lru_cache(maxsize=32)
 def _pool_sums(proportion: str, num_levels: int, lanes: int, devices: tuple[Any, ...]) -> blocks.BlockSums:
     """The compiled sums of PTDI on a pool; operands are the pool, the split, exact levels, tails and the key."""
 
-    def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: _Sums) -> _Sums:
+    def one_block(operands: Any, index: jax.Array) -> tuple[Any, Any, Any, Any]:
         pool, split, levels, tails, key = operands
         keys = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(key, i)))(index)
         drawn = resample.draw(pool, split, keys.T)
         decided = resample.decide(pool, drawn, levels, proportions=(proportion,), tails=tails)
-        return _added(totals, decided.false[0], decided.selected[0], drawn.test_members, drawn.num_tests, real)
+        return decided.false[0], decided.selected[0], drawn.test_members, drawn.num_tests
 
-    return blocks.sum_over_blocks(one_block, lambda: _zero(num_levels), lanes=lanes, devices=devices)
+    return _summed(one_block, num_levels, lanes, devices)
 
 
 def _results(parts: Sequence[Any], num_levels: int, num_tests: int) -> dict[str, np.ndarray]:

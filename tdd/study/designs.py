@@ -1,23 +1,101 @@
-"""Scores drawn from laws: one score an item, scores beside those of knockoffs, several detectors or several models."""
+"""Designs: frozen values that draw data sets, `Sample`, with a known truth from laws of scores.
+
+One score an item, scores beside those of knockoffs, several detectors or several models, or shards of a data set in
+canonical and shuffled order. Sizes, names of laws and the direction of the null are static; other numbers are data, so
+that one compiled program serves a grid over them. Scores are loss-like: lower = more member-like.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+import math
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.records import Null, pytree
+from tdd.records import Evidence, Null, pytree
 from tdd.study import checks
-from tdd.study.designs import labels as labelling
-from tdd.study.sample import Sample
 from tdd.validate import InputError
 
-__all__ = ["CorrelatedDetectors", "JointLabels", "Mixture", "NormalShift", "PairedScores"]
+__all__ = [
+    "SHARD_LAWS",
+    "CorrelatedDetectors",
+    "Design",
+    "JointLabels",
+    "Mixture",
+    "NormalShift",
+    "PairedScores",
+    "Sample",
+    "SkewedShards",
+    "direction",
+]
 
+_OPTIONAL = frozenset(
+    ("members", "knockoffs", "calibration_knockoffs", "weights", "calibration_weights", "split", "p_values")
+)
+
+
+class Sample(NamedTuple):
+    """One data set with its truth.
+
+    Attributes:
+      calibration: [n] or [K, n] loss-like scores of items for which the null holds.
+      scores: [m] or [K, m] loss-like scores of the test items, one row a detector or model.
+      target: [m] bool, True where selecting the item is right: the null is false.
+      mask: [m] bool, True = real item; None if all are.
+      calibration_mask: [n] bool, True = real item; None if all are.
+      extra: further data for methods, by name: `knockoffs` [m, k], `calibration_knockoffs` [n, k], `members` [n1],
+        `member` [K, m], `canonical` [r], `shuffled` [r, k], `p_values` [m]; `validation` [v] or [K, v] scores of items
+        with known labels, and `validation_target` [v] bool, for thresholds.
+    """
+
+    calibration: jax.Array
+    scores: jax.Array
+    target: jax.Array
+    mask: jax.Array | None = None
+    calibration_mask: jax.Array | None = None
+    extra: dict[str, Any] = {}  # noqa: RUF012 - never written to
+
+    @property
+    def evidence(self) -> Evidence:
+        """The data without the truth, for procedures to decide on."""
+        optional = {name: value for name, value in self.extra.items() if name in _OPTIONAL}
+        return Evidence(self.calibration, self.scores, self.mask, self.calibration_mask, **optional)
+
+
+@runtime_checkable
+class Design(Protocol):
+    """Anything that draws samples.
+
+    `draw` is pure and runs under `jax.vmap` in one compiled program; shapes depend on static fields alone. A design
+    that is a registered pytree may have its array fields changed without a new compilation. It may say in `null`
+    which items calibrate ("nonmember", "member"): methods made for the other kind are then refused.
+    """
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set, from a PRNG key."""
+        ...
+
+
+SHARD_LAWS = ("normal", "exponential", "lognormal")
 _PAIR_LAWS = ("normal", "exponential", "negative_exponential", "lognormal")
 _DETECTOR_LAWS = ("normal", "uniform", "exponential", "lognormal")
+
+_Labels = Literal["fixed", "random"]
+_LABELS = ("fixed", "random")
+
+
+def _draw_targets(key: jax.Array, num_tests: int, fraction: Any, labels: _Labels) -> jax.Array:
+    """[m] bool: the first round(fraction·m) items ("fixed"), or each one with probability `fraction` ("random")."""
+    if labels == "random":
+        return jax.random.bernoulli(key, fraction, (num_tests,))
+    return jnp.arange(num_tests) < jnp.rint(jnp.asarray(fraction, jnp.result_type(float)) * num_tests)
+
+
+def direction(null: str) -> float:
+    """-1 where targets are members and score lower, +1 where they are non-members and score higher."""
+    return -1.0 if null == "nonmember" else 1.0
 
 
 @pytree("num_calibration", "num_tests", "null", "labels")
@@ -46,19 +124,19 @@ class NormalShift:
     signal: Any = 2.0
     spread: Any = 1.0
     null: Null = "nonmember"
-    labels: labelling.Labels = "fixed"
+    labels: _Labels = "fixed"
 
     def __post_init__(self):
         checks.check_counts(self, "num_calibration", "num_tests")
         checks.check_numbers(self, target_share=(0, 1), signal=(None, None), spread=(0, None))
-        checks.check_names(self, null=checks.NULLS, labels=labelling.LABELS)
+        checks.check_names(self, null=checks.NULLS, labels=_LABELS)
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
         calibration_key, test_key, label_key = jax.random.split(key, 3)
-        target = labelling.draw_targets(label_key, self.num_tests, self.target_share, self.labels)
+        target = _draw_targets(label_key, self.num_tests, self.target_share, self.labels)
         z = jax.random.normal(test_key, (self.num_tests,))
-        shifted = labelling.direction(self.null) * self.signal + self.spread * z
+        shifted = direction(self.null) * self.signal + self.spread * z
         scores = jnp.where(target, shifted, z)
         return Sample(jax.random.normal(calibration_key, (self.num_calibration,)), scores, target)
 
@@ -83,19 +161,19 @@ class Mixture:
     null_components: Any = ((1.0, 0.0, 1.0),)
     target_components: Any = ((1.0, -3.0, 1.0), (1.0, -0.5, 1.0))
     null: Null = "nonmember"
-    labels: labelling.Labels = "fixed"
+    labels: _Labels = "fixed"
 
     def __post_init__(self):
         checks.check_counts(self, "num_calibration", "num_tests")
         checks.check_numbers(self, target_share=(0, 1))
         _check_components(self, "null_components")
         _check_components(self, "target_components")
-        checks.check_names(self, null=checks.NULLS, labels=labelling.LABELS)
+        checks.check_names(self, null=checks.NULLS, labels=_LABELS)
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
         calibration_key, null_key, target_key, label_key = jax.random.split(key, 4)
-        target = labelling.draw_targets(label_key, self.num_tests, self.target_share, self.labels)
+        target = _draw_targets(label_key, self.num_tests, self.target_share, self.labels)
         scores = jnp.where(
             target,
             _draw(target_key, self.target_components, self.num_tests),
@@ -155,17 +233,17 @@ class PairedScores:
     signal: Any = 2.0
     item_spread: Any = 1.0
     law: Literal["normal", "exponential", "negative_exponential", "lognormal"] = "normal"
-    labels: labelling.Labels = "fixed"
+    labels: _Labels = "fixed"
 
     def __post_init__(self):
         checks.check_counts(self, "num_tests", "num_knockoffs", "num_calibration")
         checks.check_numbers(self, target_share=(0, 1), signal=(None, None), item_spread=(0, None))
-        checks.check_names(self, law=_PAIR_LAWS, labels=labelling.LABELS)
+        checks.check_names(self, law=_PAIR_LAWS, labels=_LABELS)
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set, with `extra["knockoffs"]` [m, k] and `extra["calibration_knockoffs"]` [n, k]."""
         calibration_key, test_key, label_key = jax.random.split(key, 3)
-        target = labelling.draw_targets(label_key, self.num_tests, self.target_share, self.labels)
+        target = _draw_targets(label_key, self.num_tests, self.target_share, self.labels)
         calibration, others = self._copies(calibration_key, self.num_calibration)
         scores, knockoffs = self._copies(test_key, self.num_tests)
         return Sample(
@@ -220,13 +298,13 @@ class CorrelatedDetectors:
     degrees: Any = None
     null: Null = "member"
     law: Literal["normal", "uniform", "exponential", "lognormal"] = "normal"
-    labels: labelling.Labels = "fixed"
+    labels: _Labels = "fixed"
 
     def __post_init__(self):
         checks.check_counts(self, "num_detectors", "num_calibration", "num_tests")
         checks.check_numbers(self, target_share=(0, 1), correlation=(0, 1), degrees=(0.1, None))
         _check_signal(self.signal, self.num_detectors)
-        checks.check_names(self, null=checks.NULLS, law=_DETECTOR_LAWS, labels=labelling.LABELS)
+        checks.check_names(self, null=checks.NULLS, law=_DETECTOR_LAWS, labels=_LABELS)
         if self.degrees is not None and self.law != "normal":
             raise InputError(
                 'CorrelatedDetectors: with degrees the law must be "normal" (the margins are Student\'s), got '
@@ -236,9 +314,9 @@ class CorrelatedDetectors:
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
         calibration_key, test_key, label_key = jax.random.split(key, 3)
-        target = labelling.draw_targets(label_key, self.num_tests, self.target_share, self.labels)
+        target = _draw_targets(label_key, self.num_tests, self.target_share, self.labels)
         signal = jnp.broadcast_to(jnp.asarray(self.signal, jnp.result_type(float)), (self.num_detectors,))
-        shift = labelling.direction(self.null) * signal[:, None] * target
+        shift = direction(self.null) * signal[:, None] * target
         return Sample(
             self._marginal(self._nulls(calibration_key, self.num_calibration)),
             self._marginal(self._nulls(test_key, self.num_tests) + shift),
@@ -317,3 +395,50 @@ class JointLabels:
             ~jnp.any(member, axis=0),
             extra={"member": member},
         )
+
+
+@pytree("num_shards", "num_shuffles", "law")
+class SkewedShards:
+    """Independent log-probabilities of one law for every order of every shard; the canonical ones may be raised.
+
+    The one item to decide on (m = 1) is the data set: selecting it is right where signal·shifted_share > 0. So the
+    false discovery rate is the size of a test for `signal=0`, and the power its power otherwise.
+
+    Attributes:
+      num_shards: r.
+      num_shuffles: k.
+      signal: shift of the canonical order, in standard deviations, in the shards that show it.
+      shifted_share: fraction of the shards that do (the first round(shifted_share·r)).
+      law: "normal", "exponential" (-Exp(1)) or "lognormal" (-exp(N(0, 1))), the latter two with a long left tail; each
+        scaled to standard deviation 1.
+    """
+
+    null: ClassVar[Null] = "nonmember"
+
+    num_shards: int = 50
+    num_shuffles: int = 50
+    signal: Any = 0.0
+    shifted_share: Any = 1.0
+    law: Literal["normal", "exponential", "lognormal"] = "exponential"
+
+    def __post_init__(self):
+        checks.check_counts(self, "num_shards", "num_shuffles")
+        checks.check_numbers(self, signal=(0, None), shifted_share=(0, 1))
+        checks.check_names(self, law=SHARD_LAWS)
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set: `extra["canonical"]` [r], `extra["shuffled"]` [r, k].
+
+        `calibration` [k] and `scores` [1] are minus the sums over shards: PTDI on them is the permutation test.
+        """
+        shape = (self.num_shards, self.num_shuffles + 1)
+        if self.law == "exponential":
+            orders = -jax.random.exponential(key, shape)
+        else:
+            z = jax.random.normal(key, shape)
+            orders = z if self.law == "normal" else -jnp.exp(z) / math.sqrt(math.e * (math.e - 1))
+        shown = jnp.arange(self.num_shards) < jnp.rint(jnp.asarray(self.shifted_share, orders.dtype) * self.num_shards)
+        orders = orders.at[:, 0].add(self.signal * shown)
+        sums = -jnp.sum(orders, axis=0)
+        target = (jnp.asarray(self.signal) > 0) & jnp.any(shown)
+        return Sample(sums[1:], sums[:1], target[None], extra={"canonical": orders[:, 0], "shuffled": orders[:, 1:]})
