@@ -12,6 +12,7 @@ from tdd.models.spec import (
     Activation,
     Attention,
     DecoderSpec,
+    Experts,
     LayerNorm,
     LearnedPositions,
     Mlp,
@@ -74,7 +75,7 @@ class Family:
 
     Attributes:
       architecture: Name of transformers' class.
-      norm, positions: Type of its norms and of its positions.
+      norm, positions, mlp: Type of its norms, of its positions, and of its perceptrons.
       to_spec: Configuration with its defaults filled in -> spec. InputError for an unsupported value.
       own_config: Spec -> the configuration keys beyond the common ones that `to_spec` reads, or None if the family
         cannot express the spec. `family_of_spec` checks that `to_spec` leads back to the spec.
@@ -102,6 +103,7 @@ class Family:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     bare_prefix: str = ""
     stacked: TensorNames | None = None
+    mlp: type[Mlp | Experts] = Mlp
 
     @property
     def used(self) -> frozenset[str]:
@@ -110,7 +112,8 @@ class Family:
 
     def to_config(self, spec: DecoderSpec) -> dict[str, Any] | None:
         """The configuration of a spec, with every key that `to_spec` reads; None if the family cannot express it."""
-        if not (isinstance(spec.norm, self.norm) and isinstance(spec.positions, self.positions)):
+        kinds = ((spec.norm, self.norm), (spec.positions, self.positions), (spec.mlp, self.mlp))
+        if not all(isinstance(part, kind) for part, kind in kinds):
             return None
         own_keys = self.own_config(spec)
         if own_keys is None:
