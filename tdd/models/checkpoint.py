@@ -26,7 +26,7 @@ from jax.tree_util import tree_flatten_with_path
 from tdd.models.configuration import check_layer_counts, check_vocabulary, read_spec, read_tokenizer
 from tdd.models.families import family_of_spec
 from tdd.models.families.family import Family
-from tdd.models.families.tensors import Slot, slots
+from tdd.models.families.tensors import STACKS, Slot, slots
 from tdd.models.language_model import language_model
 from tdd.models.source import resolve
 from tdd.models.spec import DecoderSpec
@@ -164,8 +164,7 @@ def _read_params(
         dtype = jnp.result_type(*{types[name] for name, _ in slot.stored()})
         read_layer = functools.partial(slot.sliced if placement.spans else slot.read, dtype=dtype, read=read)
         if slot.layers:
-            of_stack = lambda n, layers=slot.layers, read=read_layer: read(layers[n])  # noqa: E731
-            leaf = placement.stacked(len(slot.layers), slot.shape, dtype, of_stack)
+            leaf = placement.stacked(len(slot.layers), slot.shape, dtype, read_layer)
         else:
             leaf = placement.single(slot.shape, dtype, functools.partial(read_layer, 0))
         *parents, last = slot.path
@@ -179,10 +178,9 @@ def _read_params(
 
 def _as_stored(family: Family, names: frozenset[str]) -> Family:
     """The family with the names of these files: its own, or those where the experts of a layer are one tensor."""
-    stacked = family.stacked
-    if stacked is None or not any(name.endswith(stacked.experts_out) for name in names):
+    if not any(name.endswith(STACKS["experts_out"]) for name in names):
         return family
-    return dataclasses.replace(family, names=stacked)
+    return dataclasses.replace(family, names=dataclasses.replace(family.names, **STACKS))
 
 
 def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str) -> dict[str, str]:
@@ -244,8 +242,8 @@ def _named_tensors(
     """Stored tensors by name, those with NaN or infinity noted; one layer of a parameter is on the host at a time."""
     for slot in parameters:
         leaf = leaves[slot.path]
-        for place, layer in enumerate(slot.layers or (0,)):
-            parameter = np.asarray(leaf[place] if slot.layers else leaf)
+        for layer in range(len(slot.layers) or 1):
+            parameter = np.asarray(leaf[layer] if slot.layers else leaf)
             with np.errstate(over="ignore"):  # numbers too large for the type are noted instead
                 parameter = parameter.astype(dtype, copy=False)
             for name, tensor in slot.write(layer, parameter):

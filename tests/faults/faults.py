@@ -1207,14 +1207,14 @@ DEVICES = (
         "tdd/models/families/mixture.py",
         'dense, config, renormalised=config["norm_topk_prob"]',
         "dense, config, renormalised=True",
-        ("tests/models/test_families_parity.py",),
+        ("tests/models/test_families_configs.py",),
     ),
     Fault(
         "qwen3_moe: the first of two layers has the experts",
         "tdd/models/families/mixture.py",
         "(layer + 1) % step",
         "layer % step",
-        ("tests/models/test_families_parity.py",),
+        ("tests/models/test_families_configs.py",),
     ),
     Fault(
         "olmoe: the norms come after the branches, as in OLMo 2",

@@ -215,6 +215,7 @@ def test_layers_without_experts(tmp_path):
     family, written = family_of_spec(spec)
     assert family.model_type == "qwen3_moe"
     assert (written["mlp_only_layers"], written["intermediate_size"]) == ([0, 1, 2], 40)
+    assert not spec_of(tmp_path, ALL["qwen3_moe, plain probabilities"]).mlp.renormalised
     without = spec_of(tmp_path, ALL["qwen3_moe, no experts"])
     assert (without.mlp, without.layer_mlps, family_of_spec(without)[0].model_type) == (wide, (), "qwen3")
 

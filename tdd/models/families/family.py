@@ -83,7 +83,6 @@ class Family:
       required: Configuration keys that would change the computation, with the values under which they do not.
       ignored: Configuration keys that never change the logits of a text.
       buffers: Names of stored tensors that are not parameters, with "{layer}" for the number of a layer.
-      stacked: Names in files where the experts of a layer are one tensor, or None if there are no such files.
       aliases: Alternative tensor names in files -> the name in `names`.
       bare_prefix: What files of a model without its head omit from all names; "" means `names.base`.
     """
@@ -102,7 +101,6 @@ class Family:
     buffers: tuple[str, ...] = ()
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     bare_prefix: str = ""
-    stacked: TensorNames | None = None
     mlp: type[Mlp | Experts] = Mlp
 
     @property

@@ -16,7 +16,6 @@ __all__ = ["MIXTRAL", "OLMOE", "QWEN3_MOE"]
 
 _EXPERT_KEYS = {"num_experts", "num_experts_per_tok", "num_local_experts"}
 _TRAINING_KEYS = {"output_router_logits", "router_aux_loss_coef"}
-_STACKS = {"experts_in": ("mlp.experts.gate_up_proj",), "experts_out": "mlp.experts.down_proj", "router": "mlp.gate"}
 _ONE_BY_ONE = {
     "experts_in": ("mlp.experts.{expert}.gate_proj", "mlp.experts.{expert}.up_proj"),
     "experts_out": "mlp.experts.{expert}.down_proj",
@@ -54,7 +53,6 @@ MIXTRAL = dataclasses.replace(
         experts_out="block_sparse_moe.experts.{expert}.w2",
         router="block_sparse_moe.gate",
     ),
-    stacked=dataclasses.replace(MISTRAL.names, **_STACKS),
     to_spec=lambda config: _with_experts(MISTRAL.to_spec(config), config, renormalised=True),
     own_config=lambda spec: {**(MISTRAL.own_config(spec) or {}), **_expert_config(spec, "num_local_experts")},
     own_keys=MISTRAL.own_keys | _EXPERT_KEYS,
@@ -76,7 +74,6 @@ OLMOE = dataclasses.replace(
     architecture="OlmoeForCausalLM",
     mlp=Experts,
     names=dataclasses.replace(MISTRAL.names, **_ONE_BY_ONE),
-    stacked=dataclasses.replace(MISTRAL.names, **_STACKS),
     to_spec=lambda config: _with_experts(
         full_norm_spec(config, layout="pre", qkv_clip=config["clip_qkv"]),
         config,
@@ -126,7 +123,6 @@ QWEN3_MOE = dataclasses.replace(
     mlp=Experts,
     keys=_KEYS,
     names=dataclasses.replace(QWEN3.names, **_ONE_BY_ONE),
-    stacked=dataclasses.replace(QWEN3.names, **_STACKS),
     to_spec=_qwen3_moe_spec,
     own_config=_qwen3_moe_config,
     own_keys=ROPE_KEYS

@@ -11,7 +11,7 @@ import numpy as np
 
 from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp
 
-__all__ = ["Piece", "Slot", "TensorNames", "slots"]
+__all__ = ["STACKS", "Piece", "Slot", "TensorNames", "slots"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,10 +97,13 @@ class Slot:
 
     def stored(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Names and shapes of all stored tensors of this parameter."""
-        for layer in self.layers or (0,):
+        for layer in range(len(self.layers) or 1):
             for expert in range(self.experts or 1):
-                for piece in self.pieces:
-                    yield piece.name.format(layer=layer, expert=expert), piece.shape
+                yield from ((self._name(piece, layer, expert), piece.shape) for piece in self.pieces)
+
+    def _name(self, piece: Piece, layer: int, expert: int = 0) -> str:
+        """The name of a stored tensor; here and below `layer` is a place in `layers`."""
+        return piece.name.format(layer=self.layers[layer] if self.layers else 0, expert=expert)
 
     def read(self, layer: int, *, dtype: np.dtype, read: Callable[[str], np.ndarray]) -> np.ndarray:
         """The parameter, or one of its layers, from a reader of stored tensors, which is called once for each of them.
@@ -109,7 +112,7 @@ class Slot:
         """
         if len(self.pieces) == 1 and not self.experts:
             (piece,) = self.pieces
-            return piece.to_part(read(piece.name.format(layer=layer)))
+            return piece.to_part(read(self._name(piece, layer)))
         whole = np.empty(self.shape, dtype)
         for name, piece, part in self._parts(layer, whole):
             part[...] = piece.to_part(read(name))
@@ -121,8 +124,7 @@ class Slot:
         """As `read`, but nothing is read until a slice is asked for, and then little more than that slice."""
 
         def of(expert: int) -> Sliced:
-            names = (piece.name.format(layer=layer, expert=expert) for piece in self.pieces)
-            readers = (functools.partial(read, name) for name in names)
+            readers = (functools.partial(read, self._name(piece, layer, expert)) for piece in self.pieces)
             return Sliced(self._of_one, dtype, tuple(zip(self.pieces, readers, strict=True)))
 
         return Stack(self.shape, dtype, tuple(map(of, range(self.experts)))) if self.experts else of(0)
@@ -137,7 +139,7 @@ class Slot:
         ends = np.cumsum([piece.part_shape[-1] for piece in self.pieces])
         for expert, one in enumerate(whole if self.experts else [whole]):
             for piece, part in zip(self.pieces, np.split(one, ends[:-1], axis=-1), strict=True):
-                yield piece.name.format(layer=layer, expert=expert), piece, part
+                yield self._name(piece, layer, expert), piece, part
 
 
 class Sliced(NamedTuple):
@@ -218,6 +220,10 @@ class TensorNames:
     head: str = "lm_head"
     inputs_first: bool = False
     heads_interleaved: bool = False
+
+
+STACKS = {"experts_in": ("mlp.experts.gate_up_proj",), "experts_out": "mlp.experts.down_proj", "router": "mlp.gate"}
+"""Names in files of any family where the experts of a layer are one tensor."""
 
 
 def slots(spec: DecoderSpec, names: TensorNames) -> tuple[Slot, ...]:
