@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from tdd.validate import InputError
 
 __all__ = ["Placement", "everywhere", "partition", "partitions", "put_shares", "shard"]
+
+_STACK = re.compile(r"layers(_from_\d+)?")
+"""Names of stacks over layers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +126,7 @@ def partition(shape: tuple[int, ...], mesh: Mesh, *, layered: bool) -> Partition
 
 
 def partitions(params: Any, mesh: Mesh) -> Any:
-    """`partition` of every parameter; everything under the key "layers" has a leading layer axis.
+    """`partition` of every parameter; everything under "layers" or "layers_from_n" has a leading layer axis.
 
     Args:
       params: A nested dict of arrays, or of anything with a shape.
@@ -130,7 +134,7 @@ def partitions(params: Any, mesh: Mesh) -> Any:
     """
 
     def cut(path: Any, leaf: Any) -> PartitionSpec:
-        layered = any(getattr(entry, "key", None) == "layers" for entry in path)
+        layered = any(_STACK.fullmatch(str(getattr(entry, "key", ""))) for entry in path)
         return partition(np.shape(leaf), mesh, layered=layered)
 
     return jax.tree_util.tree_map_with_path(cut, params)

@@ -118,17 +118,19 @@ def estimate(
 
 def _temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: int) -> int:
     """Bytes that live together in the largest step of trunk and head."""
-    attention, mlp, rows = spec.attention, spec.mlp, batch * length
+    attention, rows = spec.attention, batch * length
     stream = 4 * rows * spec.width
     qkv = 4 * rows * sum(attention.qkv_widths)
     queries = min(length, max(QUERY_BLOCK, -(-length // _BLOCKS)))
     scores = 2 * 4 * batch * attention.num_heads * queries * length
     mixing = 3 * stream + 2 * qkv + scores
-    if isinstance(mlp, Experts):  # padding of the blocks included
-        inner = 5 * rows * mlp.top_k * (3 * mlp.width + 2 * spec.width)
-    else:
-        inner = 4 * rows * mlp.width * (3 if mlp.gated else 2)
-    multilayer = 3 * stream + inner
+    inner = (
+        5 * rows * mlp.top_k * (3 * mlp.width + 2 * spec.width)  # padding of the blocks included
+        if isinstance(mlp, Experts)
+        else 4 * rows * mlp.width * (3 if mlp.gated else 2)
+        for mlp in {*spec.mlps}
+    )
+    multilayer = 3 * stream + max(inner)
     hidden = rows * spec.embedded_width * (4 + dtype.itemsize)
     head = hidden + 2 * 4 * min(rows, tile) * spec.vocab_size
     return max(mixing, multilayer, head)
@@ -136,11 +138,8 @@ def _temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: 
 
 def _inactive(spec: DecoderSpec) -> int:
     """Parameters of the experts that one token does not meet."""
-    if not isinstance(spec.mlp, Experts):
-        return 0
-    shapes = spec.mlp.kernel_shapes(spec.width)
-    of_one = math.prod(shapes["mlp_in"][1:]) + math.prod(shapes["mlp_out"][1:])
-    return spec.num_layers * (spec.mlp.num_experts - spec.mlp.top_k) * of_one
+    mixtures = [mlp for mlp in spec.mlps if isinstance(mlp, Experts)]
+    return sum((mlp.num_experts - mlp.top_k) * 3 * spec.width * mlp.width for mlp in mixtures)
 
 
 def _flops(spec: DecoderSpec, active_params: int, length: int) -> float:

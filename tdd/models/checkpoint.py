@@ -26,7 +26,7 @@ from jax.tree_util import tree_flatten_with_path
 from tdd.models.configuration import check_layer_counts, check_vocabulary, read_spec, read_tokenizer
 from tdd.models.families import family_of_spec
 from tdd.models.families.family import Family
-from tdd.models.families.tensors import Slot, slots
+from tdd.models.families.tensors import STACKS, Slot, slots
 from tdd.models.language_model import language_model
 from tdd.models.source import resolve
 from tdd.models.spec import DecoderSpec
@@ -120,7 +120,7 @@ def save(
         raise InputError(f"lm.spec must be a DecoderSpec, got {type(spec).__name__}")
     family, config = family_of_spec(spec)
     parameters = slots(spec, family.names)
-    leaves = _leaves(params, parameters, spec)
+    leaves = _leaves(params, parameters)
     written = target or jnp.result_type(*{leaf.dtype for leaf in leaves.values()})
     config["dtype"] = written.name
     if tokenizer is not None:
@@ -132,7 +132,7 @@ def save(
     partial = pathlib.Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
         infinite: list[str] = []
-        tensors = _named_tensors(leaves, parameters, spec.num_layers, written, infinite)
+        tensors = _named_tensors(leaves, parameters, written, infinite)
         total = write_tensors(partial, tensors, max_shard_bytes=max_shard_bytes)
         check_finite_tensors(infinite, total, f"to be stored as {written.name}", "params")
         (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -161,10 +161,10 @@ def _read_params(
 
     params: dict[str, Any] = {}
     for slot in parameters:
-        dtype = jnp.result_type(*{types[name] for name, _ in slot.stored(spec.num_layers)})
+        dtype = jnp.result_type(*{types[name] for name, _ in slot.stored()})
         read_layer = functools.partial(slot.sliced if placement.spans else slot.read, dtype=dtype, read=read)
-        if slot.layered:
-            leaf = placement.stacked(spec.num_layers, slot.shape, dtype, read_layer)
+        if slot.layers:
+            leaf = placement.stacked(len(slot.layers), slot.shape, dtype, read_layer)
         else:
             leaf = placement.single(slot.shape, dtype, functools.partial(read_layer, 0))
         *parents, last = slot.path
@@ -178,10 +178,9 @@ def _read_params(
 
 def _as_stored(family: Family, names: frozenset[str]) -> Family:
     """The family with the names of these files: its own, or those where the experts of a layer are one tensor."""
-    stacked = family.stacked
-    if stacked is None or not any(name.endswith(stacked.mlp_out) for name in names):
+    if not any(name.endswith(STACKS["experts_out"]) for name in names):
         return family
-    return dataclasses.replace(family, names=stacked)
+    return dataclasses.replace(family, names=dataclasses.replace(family.names, **STACKS))
 
 
 def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str) -> dict[str, str]:
@@ -190,7 +189,7 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
     Files of a bare model omit a prefix, some use other names, some hold buffers that are not parameters, and some
     files of tied models hold the embedding twice, the second time as the head.
     """
-    expected = {name: shape for slot in slots(spec, family.names) for name, shape in slot.stored(spec.num_layers)}
+    expected = {name: shape for slot in slots(spec, family.names) for name, shape in slot.stored()}
     buffers = {name.format(layer=layer) for name in family.buffers for layer in range(spec.num_layers)}
     name_in_file = _in_family_spelling(stored.names(), family, expected.keys() | buffers)
     name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in buffers}
@@ -222,12 +221,11 @@ def _in_family_spelling(names: frozenset[str], family: Family, known: set[str]) 
     return name_in_file
 
 
-def _leaves(params: Any, parameters: tuple[Slot, ...], spec: DecoderSpec) -> dict[tuple[str, ...], Any]:
+def _leaves(params: Any, parameters: tuple[Slot, ...]) -> dict[tuple[str, ...], Any]:
     """Path -> leaf, after checking that `params` are exactly the parameters of the slots."""
     leaves = {tuple(str(entry.key) for entry in path): leaf for path, leaf in tree_flatten_with_path(params)[0]}
-    expected = {slot.path: ((spec.num_layers,) if slot.layered else ()) + slot.shape for slot in parameters}
     check_tensors(
-        {"/".join(path): shape for path, shape in expected.items()},
+        {"/".join(slot.path): slot.whole_shape for slot in parameters},
         {"/".join(path): leaf.shape for path, leaf in leaves.items()},
         "params",
         advice="give the parameters that belong to lm",
@@ -238,15 +236,14 @@ def _leaves(params: Any, parameters: tuple[Slot, ...], spec: DecoderSpec) -> dic
 def _named_tensors(
     leaves: dict[tuple[str, ...], Any],
     parameters: tuple[Slot, ...],
-    num_layers: int,
     dtype: np.dtype,
     infinite: list[str],
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Stored tensors by name, those with NaN or infinity noted; one layer of a parameter is on the host at a time."""
     for slot in parameters:
         leaf = leaves[slot.path]
-        for layer in range(num_layers if slot.layered else 1):
-            parameter = np.asarray(leaf[layer] if slot.layered else leaf)
+        for layer in range(len(slot.layers) or 1):
+            parameter = np.asarray(leaf[layer] if slot.layers else leaf)
             with np.errstate(over="ignore"):  # numbers too large for the type are noted instead
                 parameter = parameter.astype(dtype, copy=False)
             for name, tensor in slot.write(layer, parameter):

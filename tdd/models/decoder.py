@@ -2,7 +2,8 @@
 
 Every function takes `spec`, the architecture (static), and `params`, the parameters as `init_params` and `tdd.load`
 return them. Parameters are a plain nested dict; the leaves under "layers" carry a leading layer axis [L, ...] and the
-blocks run in one scan, so compile time does not grow with depth. Masking is causal only: with padding on
+blocks run in one scan, so compile time does not grow with depth; where layers differ in kind, each of the spec's `runs`
+has a stack and a scan of its own. Masking is causal only: with padding on
 the right, no real token sees a padded one, and the loss mask does the rest.
 
 Numbers: parameters keep the dtype they are stored in; a product with a weight takes its input in the dtype of
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,7 +30,7 @@ from jax import lax
 from tdd.kernels import grad_norm
 from tdd.models.attention import PrefixCache, attend
 from tdd.models.rotary import RotaryPositions, rotate, rotation
-from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, RmsNorm
+from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
 from tdd.validate.files import check_tokens
 
 __all__ = ["embed", "hidden", "init_params", "keys_and_values", "logits", "readout", "trunk"]
@@ -146,13 +148,6 @@ class _Decoder(nn.Module):
 
         # prevent_cse: the scan already keeps the recomputation apart from the first computation
         block = nn.remat(_Block, prevent_cse=False) if self.remat else _Block
-        blocks = nn.scan(
-            block,
-            variable_axes={"params": 0},
-            split_rngs={"params": True},
-            in_axes=(0, nn.broadcast),  # pyright: ignore[reportArgumentType]
-            length=spec.num_layers,
-        )
         windows = _windows(spec, length if past is None else past.key.shape[2] + length)
         of_layer = {
             "scale": jnp.asarray(spec.attention.scales, jnp.float32),
@@ -162,25 +157,38 @@ class _Decoder(nn.Module):
             "past": None if past is None else past.by_layer(),
         }
         window = None if isinstance(windows, tuple) else windows
-        stream, keys_and_values = blocks(spec, dtype, window, self.keep, name="layers")(stream, of_layer, turns)
+        kept = []
+        for name, layers, mlp in spec.runs:
+            blocks = nn.scan(
+                block,
+                variable_axes={"params": 0},
+                split_rngs={"params": True},
+                in_axes=(0, nn.broadcast),  # pyright: ignore[reportArgumentType]
+                length=len(layers),
+            )(spec, mlp, dtype, window, self.keep, name=name)
+            of_run = jax.tree.map(operator.itemgetter(slice(layers.start, layers.stop)), of_layer)
+            stream, keys_and_values = blocks(stream, of_run, turns)
+            kept.append(keys_and_values)
         if spec.final_norm:
             stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
         if spec.embedding_width is not None:
             stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
         if self.is_initializing() and not spec.tied_head:
             _Head(spec, dtype, name="head")()
-        return stream, keys_and_values
+        return stream, jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
 
 
 class _Block(nn.Module):
     """Attention and multilayer perceptron in the spec's layout.
 
     Attributes:
+      mlp: The perceptron or the experts of the layer.
       window: The window of all layers, known while tracing; None if `of_layer` holds one for each, or none has any.
       keep: True returns keys and values beside the stream.
     """
 
     spec: DecoderSpec
+    mlp: Mlp | Experts
     param_dtype: Any
     window: int | None
     keep: bool = False
@@ -231,8 +239,6 @@ class _Block(nn.Module):
         batch, length, _ = inputs.shape
         widths = attention.qkv_widths
         fused = self._dense("qkv", sum(widths), attention.qkv_bias, inputs, probe)
-        if attention.qkv_clip is not None:
-            fused = jnp.clip(fused, -attention.qkv_clip, attention.qkv_clip)
         parts = jnp.split(fused, (widths[0], widths[0] + widths[1]), axis=-1)
         if attention.qk_norm == "full":
             parts[:2] = self._norm("query_norm", parts[0], probe), self._norm("key_norm", parts[1], probe)
@@ -241,6 +247,8 @@ class _Block(nn.Module):
         )
         if attention.qk_norm == "head":
             query, key = self._norm("query_norm", query, probe), self._norm("key_norm", key, probe)
+        if (limit := attention.qkv_clip) is not None:
+            query, key, value = (jnp.clip(part, -limit, limit) for part in (query, key, value))
         if turns is not None:
             if (kind := of_layer["turns"]) is not None:
                 turns = turns[0][kind], turns[1][kind]
@@ -259,7 +267,7 @@ class _Block(nn.Module):
         return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
 
     def _mlp(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
-        mlp = self.spec.mlp
+        mlp = self.mlp
         activation = _ACTIVATIONS[mlp.activation]
         if isinstance(mlp, Experts):
             from tdd.models.experts import mixture  # most models have none

@@ -100,10 +100,11 @@ def _head(spec: DecoderSpec, chunk: int | None, *arrays: jax.Array) -> HeadGradi
 
 def activation_bytes(spec: DecoderSpec, batch: int, length: int) -> int:
     """Approximate bytes that the backward pass of the whole trunk would keep: float32, all layers, [B, T] tokens."""
-    attention, mlp = spec.attention, spec.mlp
-    if isinstance(mlp, Experts):
-        inner = mlp.top_k * (6 * mlp.width + 4 * spec.width) + 3 * mlp.num_experts  # a quarter of it pads blocks
-    else:
-        inner = mlp.width * (5 if mlp.gated else 4)
-    values = 8 * spec.width + 3 * sum(attention.qkv_widths) + inner + 2 * attention.num_heads * length
-    return 4 * spec.num_layers * batch * length * values
+    attention, inner = spec.attention, 0
+    for mlp in spec.mlps:
+        if isinstance(mlp, Experts):
+            inner += mlp.top_k * (6 * mlp.width + 4 * spec.width) + 3 * mlp.num_experts  # a quarter of it pads blocks
+        else:
+            inner += mlp.width * (5 if mlp.gated else 4)
+    values = 8 * spec.width + 3 * sum(attention.qkv_widths) + 2 * attention.num_heads * length
+    return 4 * batch * length * (spec.num_layers * values + inner)

@@ -104,7 +104,8 @@ class Attention:
       out_bias: True if the projection back has one.
       qk_norm: What is normalised before the rotation, by the spec's norm with scales of its own: each head of queries
         and keys, or all heads of the queries together and all of the keys ("full"), or None.
-      qkv_clip: Queries, keys and values are clipped to plus and minus this, before the rotation; or None.
+      qkv_clip: Queries, keys and values are clipped to plus and minus this, after any norm and before the rotation; or
+        None.
     """
 
     num_heads: int
@@ -214,6 +215,7 @@ class DecoderSpec:
       positions: The position encoding.
       attention: The attention of every block.
       mlp: The multilayer perceptron of every block, or its experts.
+      layer_mlps: L perceptrons or experts, `mlp` among them; empty if every layer has `mlp`.
       tied_head: True if the readout is the token embedding, False if it is a separate matrix.
       layout: Places of the norms in a block.
       layer_positions: L rotary encodings of the same width as `positions`, or None for a layer without positions;
@@ -235,6 +237,7 @@ class DecoderSpec:
     tied_head: bool = True
     layout: Layout = "pre"
     layer_positions: tuple[RotaryPositions | None, ...] = ()
+    layer_mlps: tuple[Mlp | Experts, ...] = ()
     final_norm: bool = True
     embedding_scale: float = 1.0
     embedding_width: int | None = None
@@ -247,7 +250,7 @@ class DecoderSpec:
             object.__setattr__(self, "embedding_width", None)
         check_choice("layout", self.layout, get_args(Layout))
         by_layer = {"scales": self.attention.scales, "windows": self.attention.windows}
-        by_layer |= {"layer_positions": self.layer_positions} if self.layer_positions else {}
+        by_layer |= {name: values for name in ("layer_positions", "layer_mlps") if (values := getattr(self, name))}
         for name, values in by_layer.items():
             if len(values) != self.num_layers:
                 raise InputError(f"{name} must hold one value a layer ({self.num_layers}), got {len(values)}")
@@ -256,6 +259,10 @@ class DecoderSpec:
                 raise InputError(f"layer_positions must turn as many coordinates as positions, as far; got {kind}")
         if set(self.layer_positions) == {self.positions}:
             object.__setattr__(self, "layer_positions", ())
+        if self.layer_mlps and self.mlp not in self.layer_mlps:
+            raise InputError(f"layer_mlps must contain mlp, {self.mlp}; got {', '.join(map(str, {*self.layer_mlps}))}")
+        if set(self.layer_mlps) == {self.mlp}:
+            object.__setattr__(self, "layer_mlps", ())
         rotated, head_dim = getattr(self.positions, "dim", 0), self.attention.head_dim
         if rotated > head_dim:
             raise InputError(f"dim={rotated} coordinates cannot turn in a head of width {head_dim}; use at most that")
@@ -271,6 +278,25 @@ class DecoderSpec:
     def embedded_width(self) -> int:
         """Width of token embeddings and readout."""
         return self.embedding_width or self.width
+
+    @property
+    def mlps(self) -> tuple[Mlp | Experts, ...]:
+        """The perceptron or the experts of each of the L layers."""
+        return self.layer_mlps or (self.mlp,) * self.num_layers
+
+    @property
+    def runs(self) -> tuple[tuple[str, range, Mlp | Experts], ...]:
+        """Consecutive layers of one kind: the name of their stack of parameters, their numbers, and what they have.
+
+        The first stack is "layers", one that begins with layer n "layers_from_n".
+        """
+        mlps = self.mlps
+        starts = [layer for layer in range(self.num_layers) if not layer or mlps[layer] != mlps[layer - 1]]
+        ends = [*starts[1:], self.num_layers]
+        return tuple(
+            (f"layers_from_{start}" if start else "layers", range(start, end), mlps[start])
+            for start, end in zip(starts, ends, strict=True)
+        )
 
     @classmethod
     def gpt2(cls, *, vocab_size: int, width: int, num_layers: int, num_heads: int, max_length: int) -> DecoderSpec:

@@ -1205,9 +1205,44 @@ DEVICES = (
     Fault(
         "qwen3_moe: probabilities are always divided by their sum",
         "tdd/models/families/mixture.py",
-        'renormalised=config["norm_topk_prob"]',
-        "renormalised=True",
-        ("tests/models/test_families_parity.py",),
+        'dense, config, renormalised=config["norm_topk_prob"]',
+        "dense, config, renormalised=True",
+        ("tests/models/test_families_configs.py",),
+    ),
+    Fault(
+        "qwen3_moe: the first of two layers has the experts",
+        "tdd/models/families/mixture.py",
+        "(layer + 1) % step",
+        "layer % step",
+        ("tests/models/test_families_configs.py",),
+    ),
+    Fault(
+        "olmoe: the norms come after the branches, as in OLMo 2",
+        "tdd/models/families/mixture.py",
+        'layout="pre"',
+        'layout="branch"',
+        ("tests/models/test_families_configs.py",),
+    ),
+    Fault(
+        "decoder: only values are clipped",
+        "tdd/models/decoder.py",
+        "query, key, value = (jnp.clip(part, -limit, limit) for part in (query, key, value))",
+        "value = jnp.clip(value, -limit, limit)",
+        ("tests/models/test_families_golden.py",),
+    ),
+    Fault(
+        "decoder: every run of layers begins with the first layer's windows",
+        "tdd/models/decoder.py",
+        "operator.itemgetter(slice(layers.start, layers.stop))",
+        "operator.itemgetter(slice(0, len(layers)))",
+        ("tests/models/test_prefix.py",),
+    ),
+    Fault(
+        "placement: stacks after the first are cut along their layers",
+        "tdd/placement.py",
+        'r"layers(_from_\\d+)?"',
+        'r"layers"',
+        ("tests/models/test_placement.py",),
     ),
     Fault(
         "experts: the norm leaves out pairs across blocks",
@@ -1226,8 +1261,8 @@ DEVICES = (
     Fault(
         "budget: a token meets every expert",
         "tdd/models/budget.py",
-        "(spec.mlp.num_experts - spec.mlp.top_k) * of_one",
-        "0 * of_one",
+        "(mlp.num_experts - mlp.top_k) * 3 * spec.width * mlp.width",
+        "0 * mlp.width",
         ("tests/models/test_budget.py",),
     ),
     Fault(

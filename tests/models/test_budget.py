@@ -8,7 +8,7 @@ import pytest
 from tdd.device_kinds import KINDS, DeviceKind, kind_of, named_kind
 from tdd.models.budget import estimate, usable
 from tdd.models.decoder import init_params
-from tdd.models.spec import DecoderSpec, Experts
+from tdd.models.spec import DecoderSpec, Experts, Mlp
 from tdd.validate import InputError
 
 SMALL = DecoderSpec.gpt2(vocab_size=1000, width=64, num_layers=2, num_heads=4, max_length=256)
@@ -68,6 +68,21 @@ def test_a_token_meets_its_own_experts_only():
     assert sparse.flops_per_token == dense.flops_per_token + 2 * routers
     assert sparse.params_bytes == 4 * sparse.num_params
     assert sparse.temporary == dense.temporary
+
+
+def test_layers_without_experts_are_met_as_a_whole():
+    """One layer of eight experts, two a token, and one as wide as those two: 3 D F weights each, and a router."""
+    experts, wide = Experts(8, 2, 96, "silu"), Mlp(192, "silu", gated=True, bias=False)
+    kinds = (experts,) * 2, (experts, wide), (wide,) * 2
+    several, mixed, dense = (
+        estimate(dataclasses.replace(SMALL, mlp=mlps[0], layer_mlps=mlps), "float32", KINDS["h200"], **LIMITS)
+        for mlps in kinds
+    )
+    assert dense.active_params == dense.num_params
+    assert mixed.active_params == dense.active_params + 64 * 8
+    assert mixed.num_params == mixed.active_params + 6 * 3 * 64 * 96
+    assert 2 * mixed.num_params == several.num_params + dense.num_params
+    assert mixed.temporary == max(several.temporary, dense.temporary)
 
 
 def test_speed_is_that_of_the_products_or_of_the_weights():

@@ -63,12 +63,12 @@ def reference(spec, params, tokens, mask):
     found, of_rows = gradient(params, rows, tokens, mask)
     num_texts = tokens.shape[0]
     squares = lambda tree: sum(jnp.square(x).reshape(num_texts, -1).sum(1) for x in jax.tree.leaves(tree))  # noqa: E731
-    layers = [jax.tree.map(lambda x, i=i: x[:, i], found["layers"]) for i in range(spec.num_layers)]
+    stacks = [(found.pop(stack), len(layers)) for stack, layers, _ in spec.runs]
+    layers = [jax.tree.map(lambda x, i=i: x[:, i], stack) for stack, number in stacks for i in range(number)]
     parts = {"layers": jnp.stack([squares(layer) for layer in layers])}
     parts["embedding"] = squares(found["embedding"].pop("tokens"))
     if not spec.tied_head:
         parts["head"] = squares(found.pop("head"))
-    del found["layers"]
     parts["trunk"] = squares(found) + jnp.zeros(num_texts)
     return parts, squares(of_rows)
 
@@ -237,7 +237,16 @@ def test_no_logits_of_the_batch_and_no_gradients_in_memory():
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    "name", ["gpt_neox, tied", "opt, as its 350M", "gemma2", "mixtral", "qwen3_moe, plain probabilities"]
+    "name",
+    [
+        "gpt_neox, tied",
+        "opt, as its 350M",
+        "gemma2",
+        "mixtral",
+        "olmoe",
+        "qwen3_moe, plain probabilities",
+        "qwen3_moe, dense layers",
+    ],
 )
 def test_against_backward_in_torch_one_text_at_a_time(name):
     import torch

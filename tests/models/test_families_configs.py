@@ -12,7 +12,7 @@ from published_configs import PUBLISHED
 from tdd.models.configuration import read_spec
 from tdd.models.families import FAMILIES, family_of_spec
 from tdd.models.rotary import RotaryPositions
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, Mlp
+from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, Mlp
 from tdd.validate import InputError
 
 OF_FAMILY = {config["model_type"]: config for config in reversed(CONFIGURATIONS.values())}
@@ -34,7 +34,7 @@ def test_published(tmp_path, name):
     assert family.to_spec(written) == spec
 
 
-STORED_AS = {"phi3, all turns": "llama"}  # nothing tells the two apart
+STORED_AS = {"phi3, all turns": "llama", "qwen3_moe, no experts": "qwen3"}  # nothing tells the two apart
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -77,8 +77,6 @@ def test_every_key_that_decides_is_used(model_type):
     harmless = {"dropout", "layerdrop", "pdrop", "range", "std", "cache", "id", "tp", "summary", "classes", "label"}
     harmless |= {"reorder", "output", "dtype", "architectures", "type", "path", "decoder", "dict", "version", "chunk"}
     harmless |= {"router_aux_loss", "router_jitter", "output_router"}
-    if model_type == "qwen3_moe":
-        harmless |= {"intermediate_size"}  # of layers without experts, of which there are none
     for key in _defaults(model_type).keys() - FAMILIES[model_type].used - FAMILIES[model_type].required.keys():
         assert any(word in key for word in (*harmless, "add_cross_attention")), key
 
@@ -146,12 +144,9 @@ REFUSED = {
     ),
     "mrope": ("qwen2", {"use_mrope": True}, "use_mrope=True, which changes the computation"),
     "mistral layer types": ("mistral", {"layer_types": ["full_attention"] * 2}, "unknown keys layer_types"),
-    "dense layers among those with experts": (
-        "qwen3_moe",
-        {"mlp_only_layers": [1]},
-        r"mlp_only_layers=\[1\], which changes the computation and is not supported; supported: \[\] or None",
-    ),
-    "experts in every other layer": ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step=2, which changes"),
+    "experts in no layer": ("qwen3_moe", {"decoder_sparse_step": 0}, "decoder_sparse_step must be a positive number"),
+    "clip of olmoe": ("olmoe", {"clip_qkv": 0.0}, "qkv_clip must be a positive number, got 0.0"),
+    "heads of olmoe": ("olmoe", {"head_dim": 8}, "unknown keys head_dim"),
     "more experts a token than there are": ("mixtral", {"num_experts_per_tok": 4}, "top_k=4 exceeds num_experts=3"),
     "no experts": ("qwen3_moe", {"num_experts": 0}, "num_experts must be a positive number, got 0"),
     "heads": ("llama", {"num_key_value_heads": 3}, "num_heads=4 must be a multiple of num_kv_heads=3"),
@@ -210,6 +205,19 @@ def test_longrope_is_read_within_the_original_context(tmp_path):
     assert spec.positions.scaling.amplitude == pytest.approx((1 + np.log(3) / np.log(32)) ** 0.5)
     written = family_of_spec(spec)[1]
     assert (written["max_position_embeddings"], written["original_max_position_embeddings"]) == (96, 32)
+
+
+def test_layers_without_experts(tmp_path):
+    """Experts in every second layer, counted from 1, but for those that are named, counted from 0."""
+    spec = spec_of(tmp_path, ALL["qwen3_moe, experts in one layer"])
+    experts, wide = Experts(4, 2, 20, "silu"), Mlp(40, "silu", gated=True, bias=False)
+    assert (spec.mlp, spec.layer_mlps) == (experts, (wide, wide, wide, experts))
+    family, written = family_of_spec(spec)
+    assert family.model_type == "qwen3_moe"
+    assert (written["mlp_only_layers"], written["intermediate_size"]) == ([0, 1, 2], 40)
+    assert not spec_of(tmp_path, ALL["qwen3_moe, plain probabilities"]).mlp.renormalised
+    without = spec_of(tmp_path, ALL["qwen3_moe, no experts"])
+    assert (without.mlp, without.layer_mlps, family_of_spec(without)[0].model_type) == (wide, (), "qwen3")
 
 
 @pytest.mark.parametrize("name", REFUSED)

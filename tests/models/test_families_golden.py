@@ -38,7 +38,7 @@ def test_the_file_is_small():
     assert GOLDEN.stat().st_size < 60_000
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2", "mixtral"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2", "mixtral", "olmoe", "qwen3_moe, dense layers"])
 @pytest.mark.slow("long")
 def test_bfloat16_files_stay_close(tmp_path, tokens, name):
     """bfloat16 parameters move the logits by their rounding, not more; nothing is widened."""
@@ -55,7 +55,10 @@ def test_bfloat16_files_stay_close(tmp_path, tokens, name):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", ["gpt_neo", "gpt_neox", "opt, as its 350M", "qwen3", "gemma2", "mixtral", "qwen3_moe"])
+@pytest.mark.parametrize(
+    "name",
+    ["gpt_neo", "gpt_neox", "opt, as its 350M", "qwen3", "gemma2", "mixtral", "olmoe", "qwen3_moe, dense layers"],
+)
 def test_the_record_is_torch(name):
     """Written anew by `python -m golden_logits`."""
     from golden_logits import recorded

@@ -22,7 +22,7 @@ TOLERANCE = 1e-5
 ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
     "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
-    "mixtral", "qwen3_moe",
+    "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def test_files_of_the_bare_model(tmp_path, name):
     assert np.abs(our_logits(lm, params) - saved(name)[2]).max() <= TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers"])
 def test_experts_as_torch_holds_them(tmp_path, name):
     """`save_original_format=False` writes a layer's experts as stacks, under other names."""
     folder, model = copied(name, tmp_path / "stacks")

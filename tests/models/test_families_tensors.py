@@ -35,7 +35,9 @@ ONE_OF_EACH = [
     "phi3",
     "smollm3",
     "mixtral",
+    "olmoe",
     "qwen3_moe",
+    "qwen3_moe, dense layers",
 ]
 
 
@@ -51,7 +53,7 @@ def leaves(params):
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_names_and_shapes_are_those_of_torch(tmp_path, name):
     family, spec = spec_of(tmp_path, name)
-    found = {key: list(shape) for slot in slots(spec, family.names) for key, shape in slot.stored(spec.num_layers)}
+    found = {key: list(shape) for slot in slots(spec, family.names) for key, shape in slot.stored()}
     assert found == shapes(name)
 
 
@@ -59,7 +61,7 @@ def test_names_and_shapes_are_those_of_torch(tmp_path, name):
 def test_parameters_are_those_of_the_decoder(tmp_path, name):
     family, spec = spec_of(tmp_path, name)
     expected = jax.eval_shape(lambda: decoder.init_params(spec, jax.random.key(0)))
-    found = {slot.path: ((spec.num_layers,) if slot.layered else ()) + slot.shape for slot in slots(spec, family.names)}
+    found = {slot.path: slot.whole_shape for slot in slots(spec, family.names)}
     assert found == {path: leaf.shape for path, leaf in leaves(expected).items()}
 
 
@@ -92,8 +94,8 @@ def test_interleaved_heads():
 
 def test_a_slot_of_unequal_pieces():
     pieces = tuple(Piece(f"{{layer}}.{name}", (rows, 4), True) for name, rows in (("q", 6), ("k", 2), ("v", 3)))
-    slot = Slot(("layers", "qkv", "kernel"), pieces, layered=True)
-    stored = {name: np.random.default_rng(i).normal(size=shape) for i, (name, shape) in enumerate(slot.stored(2))}
+    slot = Slot(("layers", "qkv", "kernel"), pieces, range(2))
+    stored = {name: np.random.default_rng(i).normal(size=shape) for i, (name, shape) in enumerate(slot.stored())}
     assert list(stored) == ["0.q", "0.k", "0.v", "1.q", "1.k", "1.v"]
     whole = slot.read(1, dtype=np.dtype(np.float64), read=stored.__getitem__)
     assert whole.shape == slot.shape == (4, 11)
@@ -105,8 +107,8 @@ def test_a_slot_of_unequal_pieces():
 def test_a_slot_of_experts():
     """[E, 4, 6 + 2] from a tensor for each expert and piece."""
     pieces = tuple(Piece(f"{{layer}}.{{expert}}.{name}", (rows, 4), True) for name, rows in (("a", 6), ("b", 2)))
-    slot = Slot(("layers", "x", "kernel"), pieces, layered=True, experts=3)
-    stored = {name: np.random.default_rng(i).normal(size=shape) for i, (name, shape) in enumerate(slot.stored(2))}
+    slot = Slot(("layers", "x", "kernel"), pieces, range(2), experts=3)
+    stored = {name: np.random.default_rng(i).normal(size=shape) for i, (name, shape) in enumerate(slot.stored())}
     assert list(stored) == [f"{layer}.{expert}.{name}" for layer in (0, 1) for expert in (0, 1, 2) for name in "ab"]
     whole = slot.read(1, dtype=np.dtype(np.float64), read=stored.__getitem__)
     assert whole.shape == slot.shape == (3, 4, 8)
@@ -118,7 +120,9 @@ def test_a_slot_of_experts():
         np.testing.assert_array_equal(tensor, stored[name])
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "llama", "opt, as its 350M", "mixtral"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "gpt_neox", "llama", "opt, as its 350M", "mixtral", "qwen3_moe, dense layers"]
+)
 def test_one_stored_tensor_on_the_host(tmp_path, monkeypatch, name):
     """Whenever a tensor is read, every tensor read before is gone."""
     from tdd.models.weights import StoredTensors
@@ -139,7 +143,7 @@ def test_one_stored_tensor_on_the_host(tmp_path, monkeypatch, name):
 
 def test_a_slot_of_many_pieces_keeps_one(tmp_path):
     size = 400_000
-    slot = Slot(("x",), tuple(Piece(f"{i}", (1, size), True) for i in range(4)), layered=False)
+    slot = Slot(("x",), tuple(Piece(f"{i}", (1, size), True) for i in range(4)))
     tracemalloc.start()
     slot.read(0, dtype=np.dtype(np.float32), read=lambda name: np.ones((1, size), np.float32))
     peak = tracemalloc.get_traced_memory()[1]
@@ -154,7 +158,7 @@ def test_every_fault_in_one_error(tmp_path, name):
     family = FAMILIES[CONFIGURATIONS[name]["model_type"]]
     layer = family.names.base + family.names.layer.format(layer=1)
     gone = f"{layer}{family.names.attention_out}.weight"
-    turned = f"{layer}{family.names.mlp_out}.weight".format(expert=2)
+    turned = f"{layer}{family.names.experts_out or family.names.mlp_out}.weight".format(expert=2)
     typed = f"{layer}{family.names.qkv[0]}.weight"
     del stored[gone]
     stored[turned] = np.ascontiguousarray(stored[turned].T)
@@ -301,7 +305,7 @@ def test_tokenizer_in_one_file_and_a_padded_vocabulary(tmp_path, name):
     assert tokenizer("3 17 39", add_special_tokens=False).input_ids == [3, 17, 39]
 
 
-@pytest.mark.parametrize("name", ["gpt_neox", "mixtral"])
+@pytest.mark.parametrize("name", ["gpt_neox", "mixtral", "qwen3_moe, dense layers"])
 def test_a_mesh_shares_the_parameters_out(tmp_path, name):
     folder, _ = write(tmp_path, name)
     plain = load(folder)[1]
@@ -324,9 +328,9 @@ def test_slices_of_a_parameter_without_the_rest(interleaved):
     pieces = [Piece("{layer}.a", (18, 4), True, interleaved)]
     if not interleaved:
         pieces += [Piece("{layer}.b", (6, 4), True), Piece("{layer}.c", (4, 3))]
-    slot = Slot(("layers", "x", "kernel"), tuple(pieces), layered=True)
+    slot = Slot(("layers", "x", "kernel"), tuple(pieces), range(2))
     rng = np.random.default_rng(0)
-    stored = {name: rng.normal(size=shape).astype(np.float32) for name, shape in slot.stored(2)}
+    stored = {name: rng.normal(size=shape).astype(np.float32) for name, shape in slot.stored()}
     sizes = []
 
     def cut(name, index):
@@ -348,11 +352,11 @@ def test_slices_of_a_parameter_without_the_rest(interleaved):
 def test_slices_of_experts_without_the_rest(experts):
     """Experts stored one by one, and as one tensor."""
     if experts:
-        slot = Slot(("x",), (Piece("{expert}.a", (5, 4), True), Piece("{expert}.b", (3, 4), True)), False, experts)
+        slot = Slot(("x",), (Piece("{expert}.a", (5, 4), True), Piece("{expert}.b", (3, 4), True)), experts=experts)
     else:
-        slot = Slot(("x",), (Piece("a", (3, 8, 4), True),), False)
+        slot = Slot(("x",), (Piece("a", (3, 8, 4), True),))
     rng = np.random.default_rng(0)
-    stored = {name: rng.normal(size=shape).astype(np.float32) for name, shape in slot.stored(1)}
+    stored = {name: rng.normal(size=shape).astype(np.float32) for name, shape in slot.stored()}
     sizes = []
 
     def cut(name, index):
@@ -369,7 +373,7 @@ def test_slices_of_experts_without_the_rest(experts):
         assert sum(sizes) == whole[index].size, "no more is read than is asked for"
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["mixtral", "olmoe", "qwen3_moe"])
 def test_both_forms_of_the_experts(tmp_path, name):
     """A layer's experts as two stacks, as transformers holds them in memory, are the same parameters."""
     folder, stored = write(tmp_path, name)
@@ -379,9 +383,9 @@ def test_both_forms_of_the_experts(tmp_path, name):
     for layer in range(2):
         before = f"{family.names.base}{family.names.layer.format(layer=layer)}"
         take = lambda pattern, e, before=before: stored.pop(f"{before}{pattern.format(expert=e)}.weight")  # noqa: E731
-        gate_up = [np.concatenate([take(pattern, e) for pattern in family.names.mlp_in]) for e in range(number)]
+        gate_up = [np.concatenate([take(pattern, e) for pattern in family.names.experts_in]) for e in range(number)]
         stored[f"{before}mlp.experts.gate_up_proj"] = np.stack(gate_up)
-        stored[f"{before}mlp.experts.down_proj"] = np.stack([take(family.names.mlp_out, e) for e in range(number)])
+        stored[f"{before}mlp.experts.down_proj"] = np.stack([take(family.names.experts_out, e) for e in range(number)])
         stored[f"{before}mlp.gate.weight"] = stored.pop(f"{before}{family.names.router}.weight")
     save_file(stored, folder / "model.safetensors")
     found = leaves(load(folder)[1])

@@ -10,7 +10,7 @@ import pytest
 from child_process import run_python
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from tdd.placement import Placement, partition
+from tdd.placement import Placement, partition, partitions
 from tdd.validate import InputError
 
 SOURCE = np.random.default_rng(0).normal(size=(3, 16, 24)).astype(np.float32)
@@ -48,6 +48,14 @@ def test_layers_stored_in_different_types_meet_in_one():
     layers = [SOURCE[0].astype(ml_dtypes.bfloat16), SOURCE[1]]
     got = Placement().stacked(2, (16, 24), np.float32, layers.__getitem__)
     np.testing.assert_array_equal(got, np.stack([layers[0].astype(np.float32), layers[1]]))
+
+
+def test_stacks_are_not_cut_along_their_layers():
+    """Those of every run of equal layers, and no other parameter that is called alike."""
+    names = ("layers", "layers_from_3", "layers_3", "my_layers")
+    found = partitions({name: {"kernel": np.zeros((16, 8))} for name in names}, one_device())
+    expected = [PartitionSpec(None, "data")] * 2 + [PartitionSpec("data", None)] * 2
+    assert [found[name]["kernel"] for name in names] == expected
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,18 @@ def test_layers_with_the_same_positions_are_no_exception():
     assert dataclasses.replace(TURNED, layer_positions=(TURNED.positions, None)) != TURNED
 
 
+def test_layers_of_several_kinds():
+    """Each run of equal layers has a stack of its own; one kind alone is no exception."""
+    relu, tanh = SPEC.mlp, Mlp(12, "tanh")
+    four = dataclasses.replace(SPEC, num_layers=4, attention=Attention(2, 4, (0.5,) * 4))
+    assert dataclasses.replace(four, layer_mlps=(relu,) * 4) == four
+    assert four.runs == (("layers", range(4), relu),)
+    mixed = dataclasses.replace(four, layer_mlps=(tanh, relu, relu, tanh))
+    assert mixed.mlps == (tanh, relu, relu, tanh)
+    ends = ("layers", range(1), tanh), ("layers_from_3", range(3, 4), tanh)
+    assert mixed.runs == (ends[0], ("layers_from_1", range(1, 3), relu), ends[1])
+
+
 def test_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         SPEC.width = 9
@@ -50,6 +62,14 @@ def test_frozen():
         (
             lambda: dataclasses.replace(SPEC, layer_positions=(None, RotaryPositions(6, 4))),
             "layer_positions must turn as many coordinates as positions, as far",
+        ),
+        (
+            lambda: dataclasses.replace(SPEC, layer_mlps=(SPEC.mlp,)),
+            r"layer_mlps must hold one value a layer \(2\), got 1",
+        ),
+        (
+            lambda: dataclasses.replace(SPEC, layer_mlps=(Mlp(12, "tanh"),) * 2),
+            r"layer_mlps must contain mlp, Mlp\(width=16, .*; got Mlp\(width=12, [^;]*\)$",
         ),
         (lambda: LayerNorm(-1.0), "eps must be a positive number, got -1.0"),
         (lambda: LearnedPositions("6"), "count must be a positive number, got '6'"),

@@ -88,6 +88,20 @@ SPECS = {
         Experts(7, 3, 10, "gelu", renormalised=False),
         tied_head=False,
     ),
+    "olmoe": _spec(
+        RmsNorm(1e-5),
+        RotaryPositions(POSITIONS, dim=4),
+        {"num_kv_heads": 2, "qk_norm": "full", "qkv_clip": 0.5, **_PLAIN},
+        Experts(5, 2, 10, "silu", renormalised=False),
+        tied_head=False,
+    ),
+    "qwen3_moe, a dense layer": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=4),
+        {"qk_norm": "head", "windows": (None, 7), **_PLAIN},
+        Experts(3, 2, 10, "silu"),
+        layer_mlps=(_GATED, Experts(3, 2, 10, "silu")),
+    ),
 }
 
 

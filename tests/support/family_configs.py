@@ -68,6 +68,10 @@ _QWEN3_MOE = {
     **_QWEN3, "model_type": "qwen3_moe", "moe_intermediate_size": 20, "num_experts": 3, "num_experts_per_tok": 2,
     "norm_topk_prob": True,
 }
+_OLMOE = {
+    **_LLAMA, "model_type": "olmoe", "intermediate_size": 20, "rope_theta": 1000.0, "num_experts": 5,
+    "num_experts_per_tok": 2, "pad_token_id": 0,
+}
 _LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
@@ -117,7 +121,9 @@ CONFIGURATIONS = {
     },
     "smollm3": _SMOLLM3,
     "mixtral": _MIXTRAL,
+    "olmoe": {**_OLMOE, "clip_qkv": 0.5},
     "qwen3_moe": _QWEN3_MOE,
+    "qwen3_moe, dense layers": {**_QWEN3_MOE, "num_hidden_layers": 4, "mlp_only_layers": [0, 3]},
 }
 """The parity table."""
 
@@ -219,6 +225,15 @@ VARIANTS = {
     "mixtral, one of seven experts": {**_MIXTRAL, "num_local_experts": 7, "num_experts_per_tok": 1},
     "mixtral, window, tied": {**_MIXTRAL, "sliding_window": 5, "tie_word_embeddings": True},
     "mixtral, own head width, gelu": {**_MIXTRAL, "head_dim": 6, "hidden_act": "gelu"},
+    "olmoe, no clip": _OLMOE,
+    "olmoe, renormalised, all heads of keys": {**_OLMOE, "norm_topk_prob": True, "num_key_value_heads": 4},
+    "olmoe, biases, tied": {**_OLMOE, "clip_qkv": 0.5, "attention_bias": True, "tie_word_embeddings": True},
+    "olmoe, five of five experts": {**_OLMOE, "num_experts_per_tok": 5, "rope_scaling": _LLAMA3},
+    "qwen3_moe, experts in every other layer": {**_QWEN3_MOE, "num_hidden_layers": 4, "decoder_sparse_step": 2},
+    "qwen3_moe, experts in one layer": {
+        **_QWEN3_MOE, "num_hidden_layers": 4, "decoder_sparse_step": 2, "mlp_only_layers": [1], "num_experts": 4,
+    },
+    "qwen3_moe, no experts": {**_QWEN3_MOE, "mlp_only_layers": [0, 1]},
     "qwen3_moe, plain probabilities": {**_QWEN3_MOE, "norm_topk_prob": False},
     "qwen3_moe, three of nine experts": {**_QWEN3_MOE, "num_experts": 9, "num_experts_per_tok": 3},
     "qwen3_moe, biases, window, tied": {

@@ -36,11 +36,10 @@ def recorded(name):
             folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager"
         ).eval()
         logits = torch_logits(model, TOKENS)
-    layer = {key.replace(".0.", ".{layer}.", 1): shape for key, shape in shapes.items() if _first_number(key) == "0"}
-    for key in layer:
-        assert all(key.format(layer=n) in shapes for n in range(config.num_hidden_layers))
-    other = {key: shape for key, shape in shapes.items() if _first_number(key) is None}
-    assert len(other) + len(layer) * config.num_hidden_layers == len(shapes)
+    by_layer = {key.replace(".0.", ".{layer}.", 1): shape for key, shape in shapes.items() if _first_number(key) == "0"}
+    numbered = lambda key: {key.replace("{layer}", str(n)) for n in range(config.num_hidden_layers)}  # noqa: E731
+    layer = {key: shape for key, shape in by_layer.items() if numbered(key) <= shapes.keys()}
+    other = {key: shape for key, shape in shapes.items() if not any(key in numbered(pattern) for pattern in layer)}
     return {
         "num_layers": config.num_hidden_layers,
         "layer": layer,

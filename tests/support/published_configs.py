@@ -65,6 +65,15 @@ _MIXTRAL = {
     "tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.36.0.dev0", "use_cache": True,
     "vocab_size": 32000,
 }
+_OLMOE = {
+    "architectures": ["OlmoeForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "clip_qkv": None,
+    "eos_token_id": 50279, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 1024, "max_position_embeddings": 4096, "model_type": "olmoe", "norm_topk_prob": False,
+    "num_attention_heads": 16, "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 16,
+    "num_key_value_heads": 16, "output_router_logits": False, "pad_token_id": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": None, "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16", "transformers_version": "4.43.0.dev0", "use_cache": True, "vocab_size": 50304,
+}
 _GEMMA2 = {
     "architectures": ["Gemma2ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
     "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid", "eos_token_id": 1,
@@ -302,9 +311,13 @@ PUBLISHED = {
         _MIXTRAL,
         {"mlp": Experts(8, 2, 14336, "silu"), "positions.theta": 1e6, "attention.windows": (None,) * 32},
     ),
+    "olmoe-1b-7b-0924": (
+        _OLMOE,
+        {"mlp": Experts(64, 8, 1024, "silu", renormalised=False), "attention.qk_norm": "full", "layout": "pre"},
+    ),
     "qwen3-30b-a3b": (
         _QWEN3_MOE,
-        {"mlp": Experts(128, 8, 768, "silu"), "attention.qk_norm": "head", "attention.head_dim": 128},
+        {"mlp": Experts(128, 8, 768, "silu"), "attention.qk_norm": "head", "layer_mlps": ()},
     ),
 }
 # fmt: on

@@ -30,7 +30,7 @@ class _Families(Mapping[str, Family]):
         "gemma": ("gemma2", "gemma3_text"),
         "olmo": ("olmo", "olmo2", "olmo3"),
         "phi": ("phi3",),
-        "mixture": ("mixtral", "qwen3_moe"),
+        "mixture": ("mixtral", "olmoe", "qwen3_moe"),
     }
 
     def __getitem__(self, model_type: str) -> Family:

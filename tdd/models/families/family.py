@@ -12,6 +12,7 @@ from tdd.models.spec import (
     Activation,
     Attention,
     DecoderSpec,
+    Experts,
     LayerNorm,
     LearnedPositions,
     Mlp,
@@ -74,7 +75,7 @@ class Family:
 
     Attributes:
       architecture: Name of transformers' class.
-      norm, positions: Type of its norms and of its positions.
+      norm, positions, mlp: Type of its norms, of its positions, and of its perceptrons.
       to_spec: Configuration with its defaults filled in -> spec. InputError for an unsupported value.
       own_config: Spec -> the configuration keys beyond the common ones that `to_spec` reads, or None if the family
         cannot express the spec. `family_of_spec` checks that `to_spec` leads back to the spec.
@@ -82,7 +83,6 @@ class Family:
       required: Configuration keys that would change the computation, with the values under which they do not.
       ignored: Configuration keys that never change the logits of a text.
       buffers: Names of stored tensors that are not parameters, with "{layer}" for the number of a layer.
-      stacked: Names in files where the experts of a layer are one tensor, or None if there are no such files.
       aliases: Alternative tensor names in files -> the name in `names`.
       bare_prefix: What files of a model without its head omit from all names; "" means `names.base`.
     """
@@ -101,7 +101,7 @@ class Family:
     buffers: tuple[str, ...] = ()
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     bare_prefix: str = ""
-    stacked: TensorNames | None = None
+    mlp: type[Mlp | Experts] = Mlp
 
     @property
     def used(self) -> frozenset[str]:
@@ -110,7 +110,8 @@ class Family:
 
     def to_config(self, spec: DecoderSpec) -> dict[str, Any] | None:
         """The configuration of a spec, with every key that `to_spec` reads; None if the family cannot express it."""
-        if not (isinstance(spec.norm, self.norm) and isinstance(spec.positions, self.positions)):
+        kinds = ((spec.norm, self.norm), (spec.positions, self.positions), (spec.mlp, self.mlp))
+        if not all(isinstance(part, kind) for part, kind in kinds):
             return None
         own_keys = self.own_config(spec)
         if own_keys is None:

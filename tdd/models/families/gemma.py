@@ -8,7 +8,7 @@ from typing import Any
 
 from tdd.models.families.family import check_heads, first_window, head_dim_of, layer_types, layer_windows
 from tdd.models.families.llama import LLAMA, LLAMA_KEYS, like_llama, llama_spec
-from tdd.models.families.rope import check_agrees, rope_by_type, rotary_by_type
+from tdd.models.families.rope import check_agrees, rope_by_type, with_rotary_by_type
 from tdd.models.spec import DecoderSpec
 from tdd.validate.files import check_positive
 
@@ -22,13 +22,11 @@ def _spec(config: Mapping[str, Any], **attention_fields: Any) -> DecoderSpec:
     check_heads(config, _KEYS)
     check_positive(query_pre_attn_scalar=config["query_pre_attn_scalar"])
     check_agrees(config, "sliding_window_size", config["sliding_window"], "sliding_window")
-    num_layers, bias = config["num_hidden_layers"], config["attention_bias"]
+    num_layers = config["num_hidden_layers"]
     attention = {
         "scales": (config["query_pre_attn_scalar"] ** -0.5,) * num_layers,
         "windows": layer_windows(config["layer_types"], num_layers, config["sliding_window"]),
         "soft_cap": config["attn_logit_softcapping"],
-        "qkv_bias": bias,
-        "out_bias": bias,
         **attention_fields,
     }
     return llama_spec(
@@ -66,15 +64,8 @@ GEMMA2 = like_llama(
     ),
     to_spec=_spec,
     own_config=_config,
-    own_keys={
-        "attention_bias",
-        "attn_logit_softcapping",
-        "final_logit_softcapping",
-        "layer_types",
-        "query_pre_attn_scalar",
-        "sliding_window",
-        "sliding_window_size",
-    },
+    own_keys={"attention_bias", "layer_types", "query_pre_attn_scalar", "sliding_window", "sliding_window_size"}
+    | {"attn_logit_softcapping", "final_logit_softcapping"},
     required={
         "hidden_act": ("gelu_pytorch_tanh",),  # an unused alias of hidden_activation
         "use_bidirectional_attention": (None, False),
@@ -85,18 +76,13 @@ GEMMA2 = like_llama(
 # Gemma 3: norms of queries and keys, and rotary positions of their own in the layers with windows.
 
 
-def _gemma3_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    positions = rotary_by_type(config, head_dim=head_dim_of(config, _KEYS))
-    full = {**config, "rope_parameters": config["rope_parameters"]["full_attention"]}
-    by_layer = tuple(positions[kind] for kind in config["layer_types"])
-    return dataclasses.replace(_spec(full, qk_norm="head", soft_cap=None), layer_positions=by_layer)
-
-
 GEMMA3_TEXT = dataclasses.replace(
     GEMMA2,
     model_type="gemma3_text",
     architecture="Gemma3ForCausalLM",
-    to_spec=_gemma3_spec,
+    to_spec=lambda config: with_rotary_by_type(
+        config, head_dim_of(config, _KEYS), lambda full: _spec(full, qk_norm="head", soft_cap=None)
+    ),
     own_config=lambda spec: {**_config(spec), "rope_parameters": rope_by_type(spec)},
     own_keys=GEMMA2.own_keys - {"attn_logit_softcapping", "sliding_window_size"}
     | {

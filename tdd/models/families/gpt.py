@@ -78,16 +78,8 @@ GPT2 = Family(
     names=_GPT2_NAMES,
     to_spec=_gpt2_spec,
     own_config=_gpt2_config,
-    own_keys=frozenset(
-        {
-            "hidden_size",
-            "max_position_embeddings",
-            "num_attention_heads",
-            "num_hidden_layers",
-            "scale_attn_by_inverse_layer_idx",
-            "scale_attn_weights",
-        }
-    ),
+    own_keys=frozenset({"scale_attn_by_inverse_layer_idx", "scale_attn_weights"})
+    | {"hidden_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers"},
     ignored=frozenset(
         {
             "n_ctx",  # repeats n_positions in old files
@@ -261,15 +253,8 @@ OPT = Family(
     ),
     to_spec=_opt_spec,
     own_config=_opt_config,
-    own_keys=frozenset(
-        {
-            "_remove_final_layer_norm",
-            "do_layer_norm_before",
-            "enable_bias",
-            "layer_norm_elementwise_affine",
-            "word_embed_proj_dim",
-        }
-    ),
+    own_keys=frozenset({"_remove_final_layer_norm", "do_layer_norm_before", "layer_norm_elementwise_affine"})
+    | {"enable_bias", "word_embed_proj_dim"},
     required={  # from the training code; present in some files
         "learned_embeddings": (True,),
         "output_projection": (True,),

@@ -31,19 +31,19 @@ def llama_spec(
     keys: Keys = LLAMA_KEYS,
     *,
     plus_one: bool = False,
-    mlp_bias: bool = False,
     attention: Mapping[str, Any],
     positions: RotaryPositions | None = None,
     **fields: Any,
 ) -> DecoderSpec:
-    """The spec of a configuration with LLaMA's keys and a family's own fields."""
+    """The spec of a configuration with LLaMA's keys and a family's own fields; without keys for biases it has none."""
+    bias = config.get("attention_bias", False)
     return spec_of(
         config,
         keys,
         RmsNorm(config[keys.eps], plus_one),
         positions or rotary_positions(config, head_dim=head_dim_of(config, keys)),
-        attention={"qkv_bias": False, "out_bias": False, **attention},
-        mlp={"gated": True, "bias": mlp_bias},
+        attention={"qkv_bias": bias, "out_bias": bias, **attention},
+        mlp={"gated": True, "bias": config.get("mlp_bias", False)},
         **fields,
     )
 
@@ -53,8 +53,7 @@ def llama_spec(
 
 def _llama_spec(config: Mapping[str, Any]) -> DecoderSpec:
     check_heads(config, LLAMA_KEYS)
-    bias = config["attention_bias"]
-    return llama_spec(config, attention={"qkv_bias": bias, "out_bias": bias}, mlp_bias=config["mlp_bias"])
+    return llama_spec(config, attention={})
 
 
 LLAMA = Family(
@@ -67,12 +66,8 @@ LLAMA = Family(
     to_spec=_llama_spec,
     own_config=lambda spec: {"attention_bias": spec.attention.qkv_bias, "mlp_bias": spec.mlp.bias},
     own_keys=ROPE_KEYS | {"attention_bias", "mlp_bias"},
-    ignored=frozenset(
-        {
-            "max_sequence_length",  # from the first conversions; nothing reads it
-            "pretraining_tp",  # the order of a sum
-        }
-    ),
+    # from the first conversions, read by nothing; the order of a sum
+    ignored=frozenset({"max_sequence_length", "pretraining_tp"}),
     required={"is_llama_config": (True,), "rope_interleaved": (False,)},  # from other training code
     buffers=("model.layers.{layer}.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"),
 )
@@ -118,12 +113,6 @@ def _qwen_window_config(spec: DecoderSpec) -> dict[str, Any]:
     }
 
 
-def _qwen3_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    bias = config["attention_bias"]
-    windows = _qwen_windows(config)
-    return llama_spec(config, attention={"windows": windows, "qkv_bias": bias, "out_bias": bias, "qk_norm": "head"})
-
-
 QWEN2 = like_llama(
     "qwen2",
     "Qwen2ForCausalLM",
@@ -136,7 +125,7 @@ QWEN2 = like_llama(
 QWEN3 = like_llama(
     "qwen3",
     "Qwen3ForCausalLM",
-    to_spec=_qwen3_spec,
+    to_spec=lambda config: llama_spec(config, attention={"windows": _qwen_windows(config), "qk_norm": "head"}),
     own_config=lambda spec: {"attention_bias": spec.attention.qkv_bias, **_qwen_window_config(spec)},
     own_keys=_SLIDING_KEYS | {"attention_bias"},
 )
@@ -147,14 +136,10 @@ QWEN3 = like_llama(
 
 def _smollm3_spec(config: Mapping[str, Any]) -> DecoderSpec:
     check_heads(config, LLAMA_KEYS)
-    turning, num_layers, bias = config["no_rope_layers"], config["num_hidden_layers"], config["attention_bias"]
+    turning, num_layers = config["no_rope_layers"], config["num_hidden_layers"]
     if not isinstance(turning, list) or len(turning) != num_layers or not set(turning) <= {0, 1}:
         raise InputError(f"no_rope_layers must hold a 1 or a 0 (no positions) for each of {num_layers} layers")
-    plain = llama_spec(
-        config,
-        attention={"windows": _qwen_windows(config), "qkv_bias": bias, "out_bias": bias},
-        mlp_bias=config["mlp_bias"],
-    )
+    plain = llama_spec(config, attention={"windows": _qwen_windows(config)})
     return dataclasses.replace(plain, layer_positions=tuple(plain.positions if turns else None for turns in turning))
 
 
@@ -163,8 +148,7 @@ def _smollm3_config(spec: DecoderSpec) -> dict[str, Any]:
     del windows["max_window_layers"]
     kinds = spec.layer_positions or (spec.positions,) * spec.num_layers
     turning = [int(kind is not None) for kind in kinds]
-    biases = {"attention_bias": spec.attention.qkv_bias, "mlp_bias": spec.mlp.bias}
-    return {**biases, **windows, "no_rope_layers": turning}
+    return {**(LLAMA.own_config(spec) or {}), **windows, "no_rope_layers": turning}
 
 
 SMOLLM3 = like_llama(
@@ -172,19 +156,8 @@ SMOLLM3 = like_llama(
     "SmolLM3ForCausalLM",
     to_spec=_smollm3_spec,
     own_config=_smollm3_config,
-    own_keys={
-        "attention_bias",
-        "layer_types",
-        "mlp_bias",
-        "no_rope_layer_interval",  # transformers makes no_rope_layers of it where that is missing
-        "no_rope_layers",
-        "sliding_window",
-        "use_sliding_window",
-    },
-    ignored=frozenset(
-        {
-            "max_window_layers",  # nothing reads it
-            "pretraining_tp",  # the order of a sum
-        }
-    ),
+    # transformers makes no_rope_layers of the interval where that is missing
+    own_keys=_SLIDING_KEYS - {"max_window_layers"}
+    | {"attention_bias", "mlp_bias", "no_rope_layer_interval", "no_rope_layers"},
+    ignored=frozenset({"max_window_layers", "pretraining_tp"}),  # nothing reads it; the order of a sum
 )

@@ -7,12 +7,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tdd.models.families.family import Keys, check_heads, first_window, layer_types, layer_windows, spec_of
+from tdd.models.families.family import check_heads, first_window, layer_types, layer_windows, spec_of
 from tdd.models.families.llama import LLAMA, LLAMA_KEYS, like_llama, llama_spec
-from tdd.models.families.rope import rope_by_type, rotary_by_type, rotary_positions
-from tdd.models.spec import DecoderSpec, LayerNorm
+from tdd.models.families.rope import rope_by_type, rotary_positions, with_rotary_by_type
+from tdd.models.spec import DecoderSpec, LayerNorm, Layout
 
-__all__ = ["OLMO", "OLMO2", "OLMO3"]
+__all__ = ["OLMO", "OLMO2", "OLMO3", "full_norm_spec"]
 
 _KEYS = dataclasses.replace(LLAMA_KEYS, head_dim="")
 _PLAIN_KEYS = dataclasses.replace(_KEYS, eps="")
@@ -44,10 +44,9 @@ OLMO = like_llama(
 )
 
 
-def _spec(config: Mapping[str, Any], keys: Keys = _KEYS, **attention: Any) -> DecoderSpec:
-    bias = config["attention_bias"]
-    of_attention = {"qkv_bias": bias, "out_bias": bias, "qk_norm": "full", **attention}
-    return llama_spec(config, keys, attention=of_attention, layout="branch")
+def full_norm_spec(config: Mapping[str, Any], layout: Layout = "branch", **attention: Any) -> DecoderSpec:
+    """With norms over all heads of the queries, and over all of the keys."""
+    return llama_spec(config, _KEYS, attention={"qk_norm": "full", **attention}, layout=layout)
 
 
 OLMO2 = like_llama(
@@ -57,18 +56,15 @@ OLMO2 = like_llama(
     names=dataclasses.replace(
         LLAMA.names, attention_norm="post_attention_layernorm", mlp_norm="post_feedforward_layernorm"
     ),
-    to_spec=_spec,
+    to_spec=full_norm_spec,
     own_config=lambda spec: {"attention_bias": spec.attention.qkv_bias},
     own_keys={"attention_bias"},
 )
 
 
 def _olmo3_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    positions = rotary_by_type(config, head_dim=check_heads(config, _KEYS))
     windows = layer_windows(config["layer_types"], config["num_hidden_layers"], config["sliding_window"])
-    full = {**config, "rope_parameters": config["rope_parameters"]["full_attention"]}
-    by_layer = tuple(positions[kind] for kind in config["layer_types"])
-    return dataclasses.replace(_spec(full, windows=windows), layer_positions=by_layer)
+    return with_rotary_by_type(config, check_heads(config, _KEYS), lambda full: full_norm_spec(full, windows=windows))
 
 
 def _olmo3_config(spec: DecoderSpec) -> dict[str, Any]:

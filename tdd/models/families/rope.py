@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tdd.models.rotary import LinearScaling, Llama3Scaling, LongScaling, RotaryPositions, YarnScaling
@@ -11,7 +12,7 @@ from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
 
-__all__ = ["ROPE_KEYS", "check_agrees", "rope_by_type", "rope_parameters", "rotary_by_type", "rotary_positions"]
+__all__ = ["ROPE_KEYS", "check_agrees", "rope_by_type", "rope_parameters", "rotary_positions", "with_rotary_by_type"]
 
 ROPE_KEYS = frozenset({"partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta"})
 """Configuration keys about rotary positions, old and new."""
@@ -25,21 +26,11 @@ _PARAMETERS: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "dynamic": frozenset({"factor"}),
     "linear": frozenset({"factor"}),
-    "llama3": frozenset({"factor", "high_freq_factor", "low_freq_factor", "original_max_position_embeddings"}),
+    "llama3": frozenset({"factor", "high_freq_factor", "low_freq_factor", _ORIGINAL}),
     "longrope": frozenset({"attention_factor", "factor", "long_factor", _ORIGINAL, "short_factor"}),
-    "yarn": frozenset(
-        {
-            "attention_factor",
-            "beta_fast",
-            "beta_slow",
-            "factor",
-            "finetuned",  # a note in the first checkpoints; nothing reads it
-            "mscale",
-            "mscale_all_dim",
-            "original_max_position_embeddings",
-            "truncate",
-        }
-    ),
+    "yarn": frozenset({"attention_factor", "beta_fast", "beta_slow", "factor", _ORIGINAL, "truncate"})
+    | {"mscale", "mscale_all_dim"}
+    | {"finetuned"},  # a note in the first checkpoints; nothing reads it
 }
 """Supported values of `rope_type`, with the parameters of each."""
 
@@ -112,10 +103,13 @@ def rope_parameters(positions: RotaryPositions, head_dim: int | None = None) -> 
     }
 
 
-def rotary_by_type(config: Mapping[str, Any], *, head_dim: int) -> dict[str, RotaryPositions]:
-    """Read the rotary positions of layers with and without a window: type of layer -> positions.
+def with_rotary_by_type(
+    config: Mapping[str, Any], head_dim: int, spec_of: Callable[[Mapping[str, Any]], DecoderSpec]
+) -> DecoderSpec:
+    """A spec with rotary positions of their own in layers with and without a window.
 
-    The older keys describe the layers without a window, but for `rope_local_base_freq`.
+    `spec_of` makes it of the configuration with the positions of the layers without. The older keys describe those too,
+    but for `rope_local_base_freq`.
     """
     given = config["rope_parameters"]
     if not isinstance(given, Mapping) or set(given) != set(_TYPES):
@@ -123,14 +117,14 @@ def rotary_by_type(config: Mapping[str, Any], *, head_dim: int) -> dict[str, Rot
     local, full = _TYPES
     plain = {key: value for key, value in config.items() if key not in ("rope_theta", "rope_scaling")}
     check_agrees(config, "rope_local_base_freq", (given[local] or {}).get("rope_theta"), f"rope_parameters.{local}")
-    return {
-        local: rotary_positions({**plain, "rope_parameters": given[local]}, head_dim=head_dim),
-        full: rotary_positions({**config, "rope_parameters": given[full]}, head_dim=head_dim),
-    }
+    near = rotary_positions({**plain, "rope_parameters": given[local]}, head_dim=head_dim)
+    spec = spec_of({**config, "rope_parameters": given[full]})
+    by_layer = tuple(spec.positions if window is None else near for window in spec.attention.windows)
+    return dataclasses.replace(spec, layer_positions=by_layer)
 
 
 def rope_by_type(spec: DecoderSpec) -> dict[str, Any]:
-    """The inverse of `rotary_by_type`, for a spec whose layers have it."""
+    """The inverse of `with_rotary_by_type`, for a spec whose layers have it."""
     assert isinstance(spec.positions, RotaryPositions)
     kinds = zip(spec.layer_positions, spec.attention.windows, strict=False)
     local = next((kind for kind, window in kinds if kind is not None and window is not None), spec.positions)

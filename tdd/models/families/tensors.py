@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions
+from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp
 
-__all__ = ["Piece", "Slot", "TensorNames", "slots"]
+__all__ = ["STACKS", "Piece", "Slot", "TensorNames", "slots"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,14 +69,14 @@ class Slot:
     Attributes:
       path: Keys into the nested dict of parameters.
       pieces: The stored tensors, or those of one expert.
-      layered: True if the parameter is stacked over layers, [L, *shape].
+      layers: Numbers of the layers over which the parameter is a stack, [len(layers), *shape]; empty if it is none.
       experts: E, if the parameter (or one of its layers) is a stack over experts whose tensors are stored one by one;
         0 for any other.
     """
 
     path: tuple[str, ...]
     pieces: tuple[Piece, ...]
-    layered: bool
+    layers: range = range(0)
     experts: int = 0
 
     @property
@@ -90,12 +90,20 @@ class Slot:
         parts = [piece.part_shape for piece in self.pieces]
         return (*parts[0][:-1], sum(shape[-1] for shape in parts))
 
-    def stored(self, num_layers: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """Shape of the parameter with its layers."""
+        return (len(self.layers), *self.shape) if self.layers else self.shape
+
+    def stored(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Names and shapes of all stored tensors of this parameter."""
-        for layer in range(num_layers if self.layered else 1):
+        for layer in range(len(self.layers) or 1):
             for expert in range(self.experts or 1):
-                for piece in self.pieces:
-                    yield piece.name.format(layer=layer, expert=expert), piece.shape
+                yield from ((self._name(piece, layer, expert), piece.shape) for piece in self.pieces)
+
+    def _name(self, piece: Piece, layer: int, expert: int = 0) -> str:
+        """The name of a stored tensor; here and below `layer` is a place in `layers`."""
+        return piece.name.format(layer=self.layers[layer] if self.layers else 0, expert=expert)
 
     def read(self, layer: int, *, dtype: np.dtype, read: Callable[[str], np.ndarray]) -> np.ndarray:
         """The parameter, or one of its layers, from a reader of stored tensors, which is called once for each of them.
@@ -104,7 +112,7 @@ class Slot:
         """
         if len(self.pieces) == 1 and not self.experts:
             (piece,) = self.pieces
-            return piece.to_part(read(piece.name.format(layer=layer)))
+            return piece.to_part(read(self._name(piece, layer)))
         whole = np.empty(self.shape, dtype)
         for name, piece, part in self._parts(layer, whole):
             part[...] = piece.to_part(read(name))
@@ -116,8 +124,7 @@ class Slot:
         """As `read`, but nothing is read until a slice is asked for, and then little more than that slice."""
 
         def of(expert: int) -> Sliced:
-            names = (piece.name.format(layer=layer, expert=expert) for piece in self.pieces)
-            readers = (functools.partial(read, name) for name in names)
+            readers = (functools.partial(read, self._name(piece, layer, expert)) for piece in self.pieces)
             return Sliced(self._of_one, dtype, tuple(zip(self.pieces, readers, strict=True)))
 
         return Stack(self.shape, dtype, tuple(map(of, range(self.experts)))) if self.experts else of(0)
@@ -132,7 +139,7 @@ class Slot:
         ends = np.cumsum([piece.part_shape[-1] for piece in self.pieces])
         for expert, one in enumerate(whole if self.experts else [whole]):
             for piece, part in zip(self.pieces, np.split(one, ends[:-1], axis=-1), strict=True):
-                yield piece.name.format(layer=layer, expert=expert), piece, part
+                yield self._name(piece, layer, expert), piece, part
 
 
 class Sliced(NamedTuple):
@@ -183,8 +190,8 @@ class TensorNames:
       query_norm, key_norm: Norm of each head, or of all together.
       attention_out, mlp_out: Projections back into the stream.
       mlp_in: One projection, or those of gate and up.
-      router: Scores of the experts. With experts, `mlp_in` and `mlp_out` have "{expert}" for the number of one, or
-        name single tensors, without ".weight", that are stacks over the experts.
+      experts_in, experts_out, router: Projections of the experts, with "{expert}" for the number of one, or single
+        tensors, without ".weight", that are stacks over the experts; and their scores.
       embedding_in, embedding_out: Projections from and to the embedding's width.
       inputs_first: True if kernels are stored [in, out] instead of [out, in].
       heads_interleaved: True if the one projection `qkv` is stored head by head.
@@ -205,6 +212,8 @@ class TensorNames:
     mlp_norm: str = "post_attention_layernorm"
     mlp_in: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
     mlp_out: str = "mlp.down_proj"
+    experts_in: tuple[str, ...] = ()
+    experts_out: str = ""
     router: str = ""
     mlp_post_norm: str = ""
     final_norm: str = "norm"
@@ -213,14 +222,23 @@ class TensorNames:
     heads_interleaved: bool = False
 
 
+STACKS = {"experts_in": ("mlp.experts.gate_up_proj",), "experts_out": "mlp.experts.down_proj", "router": "mlp.gate"}
+"""Names in files of any family where the experts of a layer are one tensor."""
+
+
 def slots(spec: DecoderSpec, names: TensorNames) -> tuple[Slot, ...]:
     """Every parameter of a decoder with its stored tensors."""
-    return (*_trunk(spec, names), *_layer(spec, names))
+    in_layers = (
+        dataclasses.replace(slot, path=(stack, *slot.path), layers=layers)
+        for stack, layers, mlp in spec.runs
+        for slot in _layer(spec, names, mlp)
+    )
+    return (*_trunk(spec, names), *in_layers)
 
 
 def _trunk(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
     def matrix(path: tuple[str, str], name: str, *shape: int, transposed: bool = False) -> Slot:
-        return Slot(path, (Piece(f"{name}.weight", shape, transposed),), layered=False)
+        return Slot(path, (Piece(f"{name}.weight", shape, transposed),))
 
     base, width, embedded = names.base, spec.width, spec.embedded_width
     yield matrix(("embedding", "tokens"), base + names.tokens, spec.vocab_size, embedded)
@@ -234,13 +252,14 @@ def _trunk(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
         ):
             yield matrix((path, "kernel"), base + name, outputs, inputs, transposed=True)
     if spec.final_norm:
-        yield from _norm(spec, ("final_norm",), base + names.final_norm, width, layered=False)
+        yield from _norm(spec, "final_norm", base + names.final_norm, width)
     if not spec.tied_head:
         yield matrix(("head", "kernel"), names.head, spec.vocab_size, embedded)
 
 
-def _layer(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
-    attention, mlp, width = spec.attention, spec.mlp, spec.width
+def _layer(spec: DecoderSpec, names: TensorNames, mlp: Mlp | Experts) -> Iterator[Slot]:
+    """The parameters of one layer, whose paths begin with the name of its stack."""
+    attention, width = spec.attention, spec.width
     norms = {"attention_norm": (names.attention_norm, width), "mlp_norm": (names.mlp_norm, width)}
     if spec.layout == "sandwich":
         norms["attention_post_norm"] = (names.attention_post_norm, width)
@@ -250,7 +269,7 @@ def _layer(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
         norms["query_norm"] = (names.query_norm, sizes[0])
         norms["key_norm"] = (names.key_norm, sizes[1])
     for path, (name, size) in norms.items():
-        yield from _norm(spec, ("layers", path), names.base + names.layer + name, size, layered=True)
+        yield from _norm(spec, path, names.base + names.layer + name, size)
 
     mixed = attention.num_heads * attention.head_dim
     yield from _dense(names, "qkv", names.qkv, width, attention.qkv_widths, attention.qkv_bias, attention.num_heads)
@@ -263,28 +282,28 @@ def _layer(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
     yield from _dense(names, "mlp_out", (names.mlp_out,), mlp.width, (width,), mlp.bias)
 
 
-def _norm(spec: DecoderSpec, path: tuple[str, ...], name: str, size: int, *, layered: bool) -> Iterator[Slot]:
+def _norm(spec: DecoderSpec, path: str, name: str, size: int) -> Iterator[Slot]:
     if isinstance(spec.norm, LayerNorm) and not spec.norm.affine:
         return
-    yield Slot((*path, "scale"), (Piece(f"{name}.weight", (size,)),), layered)
+    yield Slot((path, "scale"), (Piece(f"{name}.weight", (size,)),))
     if isinstance(spec.norm, LayerNorm):
-        yield Slot((*path, "bias"), (Piece(f"{name}.bias", (size,)),), layered)
+        yield Slot((path, "bias"), (Piece(f"{name}.bias", (size,)),))
 
 
 def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]:
     """The router, and each expert's projections, stored one by one or as stacks."""
     number, prefix = experts.num_experts, names.base + names.layer
     router = Piece(f"{prefix}{names.router}.weight", (number, width), True)
-    yield Slot(("layers", "router", "kernel"), (router,), layered=True)
+    yield Slot(("router", "kernel"), (router,))
     for path, stored, inputs, outputs in (
-        ("mlp_in", names.mlp_in, width, 2 * experts.width),
-        ("mlp_out", (names.mlp_out,), experts.width, width),
+        ("mlp_in", names.experts_in, width, 2 * experts.width),
+        ("mlp_out", (names.experts_out,), experts.width, width),
     ):
         if "{expert}" in stored[0]:
             pieces = tuple(Piece(f"{prefix}{name}.weight", (outputs // len(stored), inputs), True) for name in stored)
-            yield Slot(("layers", path, "kernel"), pieces, layered=True, experts=number)
+            yield Slot((path, "kernel"), pieces, experts=number)
         else:
-            yield Slot(("layers", path, "kernel"), (Piece(prefix + stored[0], (number, outputs, inputs), True),), True)
+            yield Slot((path, "kernel"), (Piece(prefix + stored[0], (number, outputs, inputs), True),))
 
 
 def _dense(
@@ -308,6 +327,6 @@ def _dense(
         else:
             kernels.append(Piece(f"{name}.weight", (size, inputs), True, interleaved))
         biases.append(Piece(f"{name}.bias", (size,), False, interleaved))
-    yield Slot(("layers", path, "kernel"), tuple(kernels), layered=True)
+    yield Slot((path, "kernel"), tuple(kernels))
     if bias:
-        yield Slot(("layers", path, "bias"), tuple(biases), layered=True)
+        yield Slot((path, "bias"), tuple(biases))
