@@ -73,7 +73,7 @@ _VERSIONS = _Kind(
     "the published versions differ from the private ones without looking at the model (p = {p:.3g}), so they were not "
     "drawn at random from them",
     "A verdict is withheld where the published versions differ from the private ones without looking at the model, in "
-    "length, in compressibility or in white space. Where they were drawn at random, that happens in at most 1% of runs.",
+    "length, compressibility or white space. Where they were drawn at random, that happens in at most 1% of runs.",
     (
         "That the published versions were drawn at random, and the private ones kept private, is taken from their "
         "owner.",
@@ -87,8 +87,8 @@ _DATASET = _Kind(
     "suspect and held-out texts are of one kind, as if divided at random",
     "either",
     "suspect and held-out texts differ without looking at the model (p = {p:.3g}), so they are not exchangeable",
-    "A verdict is withheld where the blind baseline tells the suspect texts from the held-out ones without looking at the "
-    "model. Where they are exchangeable, that happens in at most 1% of runs.",
+    "A verdict is withheld where the blind baseline tells the suspect texts from the held-out ones without looking at "
+    "the model. Where they are exchangeable, that happens in at most 1% of runs.",
     (
         "That the held-out texts were kept from the training data is taken from their owner.",
         "That both sets are of one kind, date, source and preparation cannot be shown, only contradicted.",
@@ -105,7 +105,8 @@ class OwnerTest(Displayed):
     Attributes:
       run: content of run.json, plain values.
       rows: the columns of its table. Versions: document, score of its published version, mean_private, rank (private
-        versions that the published one undercuts; -1 where a score is missing), num_private. Data set: id, role, scores.
+        versions that the published one undercuts; -1 where a score is missing), num_private. Data set: id, role and
+        scores.
     """
 
     run: Mapping[str, Any]
@@ -217,8 +218,8 @@ def run_dataset_inference(
 ) -> OwnerTest:
     """Test whether a model was trained on a set of texts, beside texts of the same owner that were kept back.
 
-    All texts are scored together, and `tdd.dataset_inference` decides. Where the blind baseline tells the two sets apart
-    without the model (`tdd.audit.blind_baseline`), the verdict is withheld.
+    All texts are scored together, and `tdd.dataset_inference` decides. Where the blind baseline tells the two sets
+    apart without the model (`tdd.audit.blind_baseline`), the verdict is withheld.
 
     Guarantee: P(p <= alpha) <= alpha if the model was trained on neither set and the texts of both are exchangeable;
     finite-sample, but for test="t". P(the verdict is withheld) <= 1% where they are.
