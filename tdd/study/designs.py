@@ -23,6 +23,7 @@ __all__ = [
     "CorrelatedDetectors",
     "Design",
     "JointLabels",
+    "Labels",
     "Mixture",
     "NormalShift",
     "PairedScores",
@@ -82,11 +83,11 @@ SHARD_LAWS = ("normal", "exponential", "lognormal")
 _PAIR_LAWS = ("normal", "exponential", "negative_exponential", "lognormal")
 _DETECTOR_LAWS = ("normal", "uniform", "exponential", "lognormal")
 
-_Labels = Literal["fixed", "random"]
+Labels = Literal["fixed", "random"]
 _LABELS = ("fixed", "random")
 
 
-def _draw_targets(key: jax.Array, num_tests: int, fraction: Any, labels: _Labels) -> jax.Array:
+def _draw_targets(key: jax.Array, num_tests: int, fraction: Any, labels: Labels) -> jax.Array:
     """[m] bool: the first round(fraction·m) items ("fixed"), or each one with probability `fraction` ("random")."""
     if labels == "random":
         return jax.random.bernoulli(key, fraction, (num_tests,))
@@ -124,7 +125,7 @@ class NormalShift:
     signal: Any = 2.0
     spread: Any = 1.0
     null: Null = "nonmember"
-    labels: _Labels = "fixed"
+    labels: Labels = "fixed"
 
     def __post_init__(self):
         checks.check_counts(self, "num_calibration", "num_tests")
@@ -161,7 +162,7 @@ class Mixture:
     null_components: Any = ((1.0, 0.0, 1.0),)
     target_components: Any = ((1.0, -3.0, 1.0), (1.0, -0.5, 1.0))
     null: Null = "nonmember"
-    labels: _Labels = "fixed"
+    labels: Labels = "fixed"
 
     def __post_init__(self):
         checks.check_counts(self, "num_calibration", "num_tests")
@@ -233,7 +234,7 @@ class PairedScores:
     signal: Any = 2.0
     item_spread: Any = 1.0
     law: Literal["normal", "exponential", "negative_exponential", "lognormal"] = "normal"
-    labels: _Labels = "fixed"
+    labels: Labels = "fixed"
 
     def __post_init__(self):
         checks.check_counts(self, "num_tests", "num_knockoffs", "num_calibration")
@@ -298,7 +299,7 @@ class CorrelatedDetectors:
     degrees: Any = None
     null: Null = "member"
     law: Literal["normal", "uniform", "exponential", "lognormal"] = "normal"
-    labels: _Labels = "fixed"
+    labels: Labels = "fixed"
 
     def __post_init__(self):
         checks.check_counts(self, "num_detectors", "num_calibration", "num_tests")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import abc
 import csv
 import dataclasses
 import io
 import os
 import pathlib
-from typing import Any, ClassVar
+from typing import Any
 
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import Displayed, report_module
@@ -20,18 +21,13 @@ SCHEMA = 1
 
 
 class _Plan(Displayed):
-    """A plan of one `kind`: tables of rows, and what is told about them."""
-
-    kind: ClassVar[str]
-    tables: ClassVar[tuple[str, ...]]
+    """The files of a plan."""
 
     rows: tuple[dict[str, Any], ...]
-    about: dict[str, Any]
 
+    @abc.abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Everything, as power.json holds it."""
-        tables = {name: list(getattr(self, name)) for name in self.tables}
-        return {"schema": SCHEMA, "kind": self.kind, **self.about, **tables}
 
     def _rows(self) -> tuple[dict[str, Any], ...]:
         return self.rows
@@ -77,13 +73,14 @@ class PowerPlan(_Plan):
       about: Source, method, null, options, warnings, seconds.
     """
 
-    kind: ClassVar[str] = "power"
-    tables: ClassVar[tuple[str, ...]] = ("rows", "smallest", "curve")
-
     rows: tuple[dict[str, Any], ...]
     curve: tuple[dict[str, Any], ...]
     smallest: tuple[dict[str, Any], ...]
     about: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:  # noqa: D102
+        tables = {"rows": list(self.rows), "smallest": list(self.smallest), "curve": list(self.curve)}
+        return {"schema": SCHEMA, "kind": "power", **self.about, **tables}
 
     def report(self) -> Any:  # noqa: D102
         return report_module("power").power_plan_report(self)
@@ -102,12 +99,13 @@ class ExchangePlan(_Plan):
       about: Source, options, warnings, seconds.
     """
 
-    kind: ClassVar[str] = "exchange-power"
-    tables: ClassVar[tuple[str, ...]] = ("rows", "cheapest")
-
     rows: tuple[dict[str, Any], ...]
     cheapest: tuple[dict[str, Any], ...]
     about: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:  # noqa: D102
+        tables = {"rows": list(self.rows), "cheapest": list(self.cheapest)}
+        return {"schema": SCHEMA, "kind": "exchange-power", **self.about, **tables}
 
     def report(self) -> Any:  # noqa: D102
         return report_module("power").exchange_plan_report(self)
@@ -121,5 +119,6 @@ def load_plan(folder: str | os.PathLike[str]) -> PowerPlan | ExchangePlan:
     """
     about = read_sealed(pathlib.Path(folder) / "power.json", SCHEMA, "plan again")
     del about["schema"]
-    plan: Any = PowerPlan if about.pop("kind") == "power" else ExchangePlan
-    return plan(**{name: tuple(about.pop(name)) for name in plan.tables}, about=about)
+    if about.pop("kind") == "power":
+        return PowerPlan(*(tuple(about.pop(name)) for name in ("rows", "curve", "smallest")), about=about)
+    return ExchangePlan(*(tuple(about.pop(name)) for name in ("rows", "cheapest")), about=about)
