@@ -251,6 +251,17 @@ _FINDINGS: dict[str, tuple[str, _Words]] = {
             + (", knockoffs alike" if "knockoff_texts" in run["checks"] else "")
         ),
     ),
+    "flags": (
+        "flagged items",
+        lambda check, run: (
+            f"{check['num_flagged']} of {check['num_candidates']} candidates"
+            + (
+                ""
+                if check["num_calibration_flagged"] is None
+                else f", {check['num_calibration_flagged']} of {check['num_calibration']} calibration items"
+            )
+        ),
+    ),
     "duplicates": (
         "duplicates across roles",
         lambda check, run: f"{check['num_exact_pairs']} exact and {check['num_near_pairs']} near pairs",

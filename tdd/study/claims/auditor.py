@@ -18,7 +18,7 @@ from tdd.study.baselines import threshold
 from tdd.study.claims import Claim, false_discovery_proportion, in_one_setting
 from tdd.study.designs import NormalShift
 
-__all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "shifted_scores"]
+__all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "flagged_scores", "shifted_scores"]
 
 _ALPHA = 0.1
 
@@ -66,6 +66,30 @@ def _placed(key: jax.Array, *, knowing: bool) -> jax.Array:
 
     proportions = jax.vmap(fdp)(count)
     return jnp.max(proportions) if knowing else proportions[jax.random.randint(drawn, (), 0, _FEW + 1)]
+
+
+# --- candidates that a rule flagged -----------------------------------------------------------------------------------
+
+
+def flagged_scores(key: jax.Array, *, size: int, members: bool) -> tuple[jax.Array, jax.Array]:
+    """Scores, and whether the item is flagged for the n-grams that it shares with the training data: [size] each.
+
+    With the overlap U ~ N(0, 1) of a non-member, flagged above 1, the score is N(0, 1) - U: shared passages are
+    predicted better. A member has the overlap 2 + U and scores lower by 3.
+    """
+    overlap, noise = jax.random.normal(key, (2, size))
+    overlap = overlap + 2.0 * members
+    return noise - overlap - 3.0 * members, overlap > 1.0
+
+
+def _flagged(key: jax.Array, how: str) -> jax.Array:
+    keys = jax.random.split(key, 3)
+    known, flags = flagged_scores(keys[0], size=400, members=False)
+    parts = [flagged_scores(keys[1], size=200, members=False), flagged_scores(keys[2], size=30, members=True)]
+    scores, candidates = (jnp.concatenate(part) for part in zip(*parts, strict=True))
+    calibrating = flags if how == "alike" else jnp.ones_like(flags)
+    selection = ptdi(known, scores, alpha=_ALPHA, calibration_mask=calibrating, mask=candidates)
+    return false_discovery_proportion(selection.selected & candidates, jnp.arange(230) < 200)
 
 
 # --- clusters --------------------------------------------------------------------------------------------------------
@@ -221,6 +245,16 @@ CLAIMS: tuple[Claim, ...] = (
         ("placed", 'PTDI, proportion="none", scores of members given', True, partial(_placed, knowing=False)),
         ("knowing", "the same, where scores of members depend on those of the others", False,
          partial(_placed, knowing=True)),
+    ),
+    *in_one_setting(
+        "flagged",
+        "200 non-members of overlap N(0, 1) and 30 members of overlap N(2, 1), of whom those with overlap above 1 are "
+        "candidates; score = noise - overlap, members 3 lower; 400 calibration items of the non-members' law; "
+        f"level {_ALPHA}",
+        "FDR", _ALPHA,
+        ("apart", "PTDI on the flagged, calibrated on all calibration items", False, partial(_flagged, how="apart")),
+        ("alike", "PTDI on the flagged, calibrated on the calibration items that the same rule flags", True,
+         partial(_flagged, how="alike")),
     ),
     *in_one_setting(
         "clusters",
