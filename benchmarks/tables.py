@@ -341,12 +341,12 @@ def _scores(result: Results) -> str:
         f"**All scores.** Tiny models, each trained from scratch for {result['epochs']} epochs on {result['members']} "
         f"generated documents among others; {result['nonmembers']} documents were not trained on, half of which, drawn "
         f"anew {result['draws']} times, calibrate. PTDI at α = {result['alpha']:g}; scores with their default options; "
-        f"mean ± s.e. over {seeds} (`{result['command']}`). The models are too small and too often trained on each text "
-        "to rank scores for large ones; the table shows that each score works, and what it needs."
+        f"mean ± s.e. over {seeds} (`{result['command']}`). The models are too small, and trained too often on each "
+        "text, to rank scores for large ones; the table shows that each score works, and what it needs."
     )
     owners = (
-        f"**The owner's test.** `tdd.version_test` (rank sum) on the loss under the same models: of each document one of "
-        f"{result['private'] + 1} paraphrases, drawn beforehand, was trained on. Rejections at level .05 over "
+        f"**The owner's test.** `tdd.version_test` (rank sum) on the loss under the same models: of each document one "
+        f"of {result['private'] + 1} paraphrases, drawn beforehand, was trained on. Rejections at level .05 over "
         f"{result['draws']} random sets of so many documents, and under a model that saw none of them."
     )
     header = ["score", "needs beside the model", "AUC", f"power at FDR {result['alpha']:g}", "FDR"]

@@ -24,7 +24,7 @@ COPIES = (0,) * 60 + (1,) * 15 + (4,) * 15
 def texts(copies=COPIES):
     rng = np.random.default_rng(0)
     return [
-        {"id": f"x{i}", "text": " ".join(f"Word{j}" for j in rng.integers(0, 50, 12)), "copies": count}
+        {"id": f"x{i}", "text": " ".join(f"w{j}" for j in rng.integers(0, 40, 12)), "copies": count}
         for i, count in enumerate(copies)
     ]
 
@@ -53,9 +53,9 @@ def test_divisions_hold_the_level_and_find_members():
     nothing = known_truth.divide(scores, member, calibration=60, alpha=0.1, repetitions=400)
     shifted = known_truth.divide(scores - 9.0 * member, member, calibration=60, alpha=0.1, repetitions=400)
     assert nothing.summary()["power"] < 0.2
-    assert shifted.summary()["power"] == 1
+    assert shifted.summary()["power"] > 0.95
     assert shifted.summary()["fdr"] < 0.1 + 3 * shifted.summary()["fdr_se"]
-    assert shifted.any == 1
+    assert shifted.any > 0.95
 
 
 # Texts
@@ -101,7 +101,7 @@ def test_texts_that_do_not_do(tmp_path, copies, field, message):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A twin, and the same model with every member's text written into its unigram frequencies: later checkpoints."""
+    """Two random models of one layout; neither has seen a text."""
     folder = tmp_path_factory.mktemp("models")
     spec = DecoderSpec.gpt2(vocab_size=64, width=16, num_layers=1, num_heads=2, max_length=32)
     lm, tokenizer = language_model(spec), word_tokenizer(64)
