@@ -321,6 +321,39 @@ def _rules(result: Results) -> str:
     return f"{text}\n\n{_table(['setting', 'rule', 'FDR ± s.e.', 'power ± s.e.'], rows)}"
 
 
+def _scores(result: Results) -> str:
+    """All scores under models of known training data, and the owner's test."""
+
+    def cell(row: dict[str, Any], name: str) -> str:
+        error = row[f"{name}_se"]
+        return f"{row[name]:.3f}" if error is None else _with_error(row[name], error)
+
+    rows = [
+        [row["score"], ", ".join(row["beside"]), *(cell(row, name) for name in ("auc", "power", "fdr"))]
+        for row in sorted(result["rows"], key=lambda row: (len(row["beside"]) > 0, -row["auc"]))
+    ]
+    owner = [
+        [str(row["documents"]), *(cell(row, name) for name in ("trained", "not trained", "trained, median p"))]
+        for row in result["owner"]
+    ]
+    seeds = f"{result['seeds']} seeds" if result["seeds"] > 1 else "one seed"
+    text = (
+        f"**All scores.** Tiny models, each trained from scratch for {result['epochs']} epochs on {result['members']} "
+        f"generated documents among others; {result['nonmembers']} documents were not trained on, half of which, drawn "
+        f"anew {result['draws']} times, calibrate. PTDI at α = {result['alpha']:g}; scores with their default options; "
+        f"mean ± s.e. over {seeds} (`{result['command']}`). The models are too small, and trained too often on each "
+        "text, to rank scores for large ones; the table shows that each score works, and what it needs."
+    )
+    owners = (
+        f"**The owner's test.** `tdd.version_test` (rank sum) on the loss under the same models: of each document one "
+        f"of {result['private'] + 1} paraphrases, drawn beforehand, was trained on. Rejections at level .05 over "
+        f"{result['draws']} random sets of so many documents, and under a model that saw none of them."
+    )
+    header = ["score", "needs beside the model", "AUC", f"power at FDR {result['alpha']:g}", "FDR"]
+    of_owner = ["documents", "rejected, trained", "rejected, not trained", "median p, trained"]
+    return f"{text}\n\n{_table(header, rows)}\n\n{owners}\n\n{_table(of_owner, owner)}"
+
+
 def _exact_null(result: Results) -> str:
     levels = sorted({row["alpha"] for row in result["rows"]})
     cells = {(row["method"], row["alpha"]): row for row in result["rows"]}
@@ -416,6 +449,7 @@ _MEASURED: dict[str, Callable[[Results], str]] = {
     "jecs_synthetic": _joint_synthetic,
     "rules": _rules,
     "exact_null": _exact_null,
+    "scores": _scores,
     "aot": device_tables.aot,
     "precision": device_tables.precision,
 }

@@ -43,13 +43,17 @@ def assemble(
     inputs: Mapping[str, Any],
     model: Mapping[str, Any] | None = None,
     checks: Mapping[str, Any] | None = None,
+    assumes: Sequence[str] = (),
 ) -> Audit:
     """Decide, and put together the finished run in memory; its warnings are logged.
 
     `options`, `inputs` and `model` (None for a selection from scores alone) are as run.json records them; to `checks`,
-    the diagnostics of the texts by name, None for those that do not apply, those of the scores are added.
+    the diagnostics of the texts by name, None for those that do not apply, those of the scores are added. `assumes` is what
+    the guarantee assumes beside what the procedure does.
     """
     decision = decide(evidence, choices.procedure, choices.alpha, seed=choices.seed, labels=items.labels)
+    guarantee = dataclasses.replace(decision.guarantee, assumes=(*decision.guarantee.assumes, *assumes))
+    decision = dataclasses.replace(decision, guarantee=guarantee)
     findings = {**_score_checks(choices, evidence, decision, items.calibration_texts), **(checks or {})}
     checks = {name: finding for name, finding in findings.items() if finding is not None}
     bounds = simultaneous_bounds(evidence, choices, decision)

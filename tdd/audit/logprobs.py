@@ -15,10 +15,14 @@ from tdd.scoring.scores import Evidence, ScoreRequest, check_score_names, padded
 from tdd.texts import load_texts
 from tdd.validate import InputError
 
-__all__ = ["PER_BYTE", "score_log_probs"]
+__all__ = ["CHOICE", "PER_BYTE", "score_log_probs"]
 
 PER_BYTE = "loss_per_byte"
 """Minus the sum of the log-probabilities over the UTF-8 bytes of the text: the score that sums suffice for."""
+CHOICE = "choice_loss"
+"""log sum_c exp s_c - s, s the sum of the right choice and s_c those of all choices: minus the logarithm of its
+probability among them."""
+_OF_SUMS = (PER_BYTE, CHOICE)
 
 _ROWS = 512
 
@@ -53,8 +57,10 @@ def score_log_probs(
         dropped;
       "vllm": `prompt_logprobs`, saved `RequestOutput`s or answers of the server; the prompt's own token is found by
         `prompt_token_ids`, else where ranks leave no doubt, else it is an error;
-      "lm-eval": `samples_*.jsonl` of lm-evaluation-harness (loglikelihood_rolling, loglikelihood). They hold the sum
-        over the tokens and not their number, which suffices for "loss_per_byte" and, per byte, "reference".
+      "lm-eval": `samples_*.jsonl` of lm-evaluation-harness (loglikelihood_rolling, loglikelihood, multiple_choice).
+        They hold the sum over the tokens and not their number, which suffices for "loss_per_byte" and, per byte,
+        "reference". The text of a multiple-choice item is its right choice, and "choice_loss" compares that with the
+        other choices: the loss of the right one among them, log sum_c exp(s_c) - s.
 
     The first token of a text may be null: it has no context and is not scored. Log-probabilities at or below `floor`
     count as `floor`, are counted in the provenance and warned about.
@@ -90,7 +96,7 @@ def score_log_probs(
     [2.0, 0.5]
     """
     labels = check_score_names(scores)
-    requests = {label: None if label == PER_BYTE else parse_score(label) for label in labels}
+    requests = {label: None if label in _OF_SUMS else parse_score(label) for label in labels}
     reading = Reading(format, base, polarity, floor, field, id_field, text_field, generated, first_entry)
     dump = read_log_probs(source, reading)
     bytes_of, compressed = _sizes(dump, texts)
@@ -115,7 +121,7 @@ def score_log_probs(
                 )
             unit = "byte"
             evidence = evidence._replace(tokens_per_byte=(dump.num_tokens if dump.tokens else 1.0) / bytes_of)
-    values = {label: _values(request, dump, bytes_of, evidence) for label, request in requests.items()}
+    values = {label: _values(label, request, dump, bytes_of, evidence) for label, request in requests.items()}
     return Scores(
         dump.ids,
         values,
@@ -132,8 +138,12 @@ def score_log_probs(
     )
 
 
-def _values(request: ScoreRequest | None, dump: LogProbs, bytes_of: np.ndarray, evidence: Evidence) -> np.ndarray:
+def _values(
+    label: str, request: ScoreRequest | None, dump: LogProbs, bytes_of: np.ndarray, evidence: Evidence
+) -> np.ndarray:
     """One score of every text: [N] float64."""
+    if label == CHOICE:
+        return np.array([np.logaddexp.reduce(sums) for sums in dump.choices]) - dump.sums
     if request is None:
         return -dump.sums / bytes_of
     rows = _rows(request, dump) if dump.tokens else -dump.sums
@@ -217,14 +227,12 @@ def _check_sufficient(
     num_without_text: int,
     seconds: Mapping[str, Any],
 ) -> None:
-    """Check that every score (None: loss_per_byte) can be computed; all that cannot are named with their reasons."""
-    reasons = {label: _missing(request, dump, num_without_text, seconds) for label, request in requests.items()}
+    """Check that every score (None: one of sums) can be computed; all that cannot are named with their reasons."""
+    reasons = {label: _missing(label, request, dump, num_without_text, seconds) for label, request in requests.items()}
     if listing := "; ".join(f"{label!r} {reason}" for label, reason in reasons.items() if reason):
-        possible = (
-            "loss, min_k, camia, zlib, lowercase, reference, loss_per_byte"
-            if dump.tokens
-            else "loss_per_byte, reference"
-        )
+        possible = "loss, min_k, camia, zlib, lowercase, reference, loss_per_byte"
+        if not dump.tokens:
+            possible = "loss_per_byte, reference" + (", choice_loss" if dump.choices else "")
         raise InputError(f"the log-probabilities do not suffice: {listing}. Possible from this file: {possible}")
     used = {name for request in requests.values() if request is not None for name in request.score.passes}
     for name, second in seconds.items():
@@ -233,12 +241,14 @@ def _check_sufficient(
 
 
 def _missing(
-    request: ScoreRequest | None, dump: LogProbs, num_without_text: int, seconds: Mapping[str, Any]
+    label: str, request: ScoreRequest | None, dump: LogProbs, num_without_text: int, seconds: Mapping[str, Any]
 ) -> str | None:
     """Why a score cannot be computed, or None."""
     no_text = (
         f"needs the texts, and {num_without_text} rows have none: name their field with text_field, or give texts="
     )
+    if label == CHOICE:
+        return None if dump.choices else "needs the log-likelihoods of several choices (multiple_choice of lm-eval)"
     if request is None:
         return no_text if num_without_text else None
     score = request.score

@@ -6,7 +6,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -31,11 +31,17 @@ from tdd.scoring.scores import TEXTS_BESIDE, check_given, parse_score
 from tdd.texts import load_texts
 from tdd.validate import InputError, as_names
 
+if TYPE_CHECKING:
+    from tdd.audit.flagged import Restricted
+
 __all__ = ["run_audit"]
 
 _DEVICES = ("device", "devices", "shard_params")
 _LAYOUT = ("dtype", "max_length", "long_texts")
 """Scoring options that belong to a run's identity; how fast it is computed, and where, does not."""
+
+OF_SAMPLES = "loss_per_byte"
+"""The score that decides where log-probabilities come from samples."""
 
 _logger = logging.getLogger("tdd.audit")
 
@@ -61,6 +67,8 @@ def run_audit(
     format: str | None = ...,
     delta: float = ...,
     null: str | None = ...,
+    flagged: Any = ...,
+    calibration_flagged: Any = ...,
     out: str | os.PathLike[str] | None = ...,
     seed: int = ...,
     shard: None = None,
@@ -90,6 +98,8 @@ def run_audit(
     format: str | None = None,
     delta: float = 0.05,
     null: str | None = None,
+    flagged: Any = None,
+    calibration_flagged: Any = None,
     out: str | os.PathLike[str] | None = None,
     seed: int = 0,
     shard: tuple[int, int] | str | None = None,
@@ -102,7 +112,9 @@ def run_audit(
 
     Args:
       model: a checkpoint folder, a hub id (also "owner/name@revision"), or (lm, params, tokenizer); for "jmcs" and
-        "jecs" a list of them.
+        "jecs" a list of them. None with format="lm-eval": all texts are given as samples that lm-evaluation-harness
+        logged under the model, and scored from the log-probabilities in them: "loss_per_byte" (the default),
+        "choice_loss", or "reference" with the samples of another model; see `tdd.score_log_probs`.
       candidates: texts to decide on; see `tdd.load_texts`. With `knockoff_fields`, a table that has the paraphrases of
         each text as columns.
       calibration: texts of the same kind as the candidates for which the null holds: known NOT to be in the training
@@ -123,9 +135,13 @@ def run_audit(
       label_field: field with the known truth of candidates and calibration texts, 1 member and 0 not.
       group_field: field with the cluster of each text, as the book of a passage; "ptdi" then decides on clusters, or
         on what its option `unit` says.
-      format: format of the files, if not that of their extension.
+      format: format of the files, if not that of their extension; "lm-eval" for samples of lm-evaluation-harness.
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
+      flagged: ids of the candidates that a rule flagged without a look at the model, as hits of n-grams: only these are
+        decided on. A path, a list, or a table with a field id, doc_id or doc_hash.
+      calibration_flagged: those of the calibration texts, flagged by the same rule: only these calibrate. Without it
+        flags must tell nothing of the scores of non-members, and a warning says so; n-gram hits do tell something.
       out: run folder; an interrupted run continues there.
       seed: seed of the diagnostics, of random choices in the decision and of the simulation behind the bounds.
       shard: (i, n) or "i/n", from 0: compute only part i of n of the scores, into `out` (or `store`), decide nothing,
@@ -143,7 +159,11 @@ def run_audit(
     others = {name: value for name, value in scoring.items() if name not in ScoreOptions.__annotations__}
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
     procedure, reference = choices.procedure, scoring.get("reference")
-    deciding, names = _score_names(procedure, score, extra_scores, scoring)
+    deciding, names = _score_names(procedure, score, extra_scores, scoring, samples=model is None)
+    if model is None:
+        from tdd.audit.samples import check_samples, score_samples
+
+        check_samples(format, procedure, scoring, shard)
     models = list_of_models(at_revision(model, scoring.pop("revision", None)), several=procedure.columns == "models")
     part = as_shard(shard, out if scoring.get("store") is None else scoring.get("store"), "out")
     devices = find_devices(**{name: scoring[name] for name in _DEVICES if name in scoring})
@@ -151,14 +171,15 @@ def run_audit(
         procedure, candidates, calibration, members, knockoffs, calibration_knockoffs, knockoff_fields=knockoff_fields,
         label_field=label_field, group_field=group_field, text_field=text_field, id_field=id_field, format=format,
     )  # fmt: skip
-    beside = {name: given for name in TEXTS_BESIDE if (given := scoring.get(name)) is not None}
-    scoring |= {name: load_texts(given, text_field=text_field) for name, given in beside.items()}
-    if scoring.get("long_texts") is None:
-        scoring["long_texts"] = procedure.long_texts
-    provenance = [provenance_of(audited) for audited in models]
-    if reference is not None:
-        provenance[0]["reference"] = provenance_of(reference)
-    options = _options(choices, deciding, names, inputs, scoring)
+    inputs, flags = _only_flagged(inputs, flagged, calibration_flagged, procedure)
+    scored = None
+    if model is None:
+        sources = {"candidate": candidates, "calibration": calibration, "member": members}
+        scored = score_samples(inputs, sources, names, reference, id_field)
+        models, provenance = [], [scored.identity]
+    else:
+        provenance = _read_beside(models, text_field, procedure, scoring)
+    options = {**_options(choices, deciding, names, inputs, scoring), **(flags.options if flags else {})}
     folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, {"seed": seed, **options})
     if folder is not None and scoring.get("store") is None:
         scoring["store"] = folder / "scoring"
@@ -167,31 +188,82 @@ def run_audit(
         _score_under(models, provenance, inputs, names, scoring, part)
         return None
 
-    text_checks = _text_checks(inputs, seed)
-    tables, details, num_texts = _score_under(models, provenance, inputs, names, scoring)
+    checks = {**_text_checks(inputs, seed), **({"flags": flags.flags} if flags else {})}
+    tables, details, num_texts = scored[:3] if scored else _score_under(models, provenance, inputs, names, scoring)
     columns = [prefix + name for prefix in column_prefixes(provenance) for name in deciding]
-    audit = assemble(
-        choices,
-        _evidence(procedure, inputs, tables, columns),
-        _items(inputs, tables),
-        options=options,
-        inputs={
-            str(role): {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)}
-            for role, texts in inputs.roles.items()
-        },
-        model=describe(provenance, details),
-        checks={"long_texts": cut_texts(details, num_texts), **text_checks},
-    )
+    checks |= {"long_texts": cut_texts(details, num_texts)}
+    assumes = [found.assumes for found in (flags, scored) if found]
+    audit = _decide(choices, inputs, tables, columns, describe(provenance, details), options, checks, assumes)
     if folder is not None and devices.leads:
         audit.save(folder)
     return audit
 
 
+def _decide(
+    choices: Choices,
+    inputs: Inputs,
+    tables: Tables,
+    columns: Sequence[str],
+    model: Mapping[str, Any],
+    options: Mapping[str, Any],
+    checks: Mapping[str, Any],
+    assumes: Sequence[str],
+) -> Audit:
+    """The finished run, from the scores by role."""
+    sources = {
+        str(role): {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)}
+        for role, texts in inputs.roles.items()
+    }
+    return assemble(
+        choices,
+        _evidence(choices.procedure, inputs, tables, columns),
+        _items(inputs, tables),
+        options=options,
+        inputs=sources,
+        model=model,
+        checks=checks,
+        assumes=assumes,
+    )
+
+
+def _only_flagged(
+    inputs: Inputs, flagged: Any, calibration_flagged: Any, procedure: Procedure
+) -> tuple[Inputs, Restricted | None]:
+    """The flagged items alone, where some were flagged."""
+    if flagged is None and calibration_flagged is None:
+        return inputs, None
+    if flagged is None:
+        raise InputError("calibration_flagged was given without flagged, the candidates that the same rule flagged")
+    from tdd.audit.flagged import restrict_to_flagged
+
+    restricted = restrict_to_flagged(inputs, flagged, calibration_flagged, procedure.null)
+    return restricted.inputs, restricted
+
+
+def _read_beside(
+    models: Sequence[Any], text_field: str | None, procedure: Procedure, scoring: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The provenance of the models; the options of scoring get the texts of prefixes and corpus, and their defaults."""
+    beside = {name: given for name in TEXTS_BESIDE if (given := scoring.get(name)) is not None}
+    scoring |= {name: load_texts(given, text_field=text_field) for name, given in beside.items()}
+    if scoring.get("long_texts") is None:
+        scoring["long_texts"] = procedure.long_texts
+    provenance = [provenance_of(audited) for audited in models]
+    if scoring.get("reference") is not None:
+        provenance[0]["reference"] = provenance_of(scoring["reference"])
+    return provenance
+
+
 def _score_names(
-    procedure: Procedure, score: str | Sequence[str] | None, extra_scores: Sequence[str], scoring: Mapping[str, Any]
+    procedure: Procedure,
+    score: str | Sequence[str] | None,
+    extra_scores: Sequence[str],
+    scoring: Mapping[str, Any],
+    *,
+    samples: bool,
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The scores that decide, and all scores to compute."""
-    score = procedure.score if score is None else score
+    """The scores that decide, and all scores to compute, under a model or from samples."""
+    score = (OF_SAMPLES if samples else procedure.score) if score is None else score
     deciding = as_names(score, "score")
     if not deciding:
         raise InputError("score names nothing; at least one score decides")
@@ -203,7 +275,8 @@ def _score_names(
     if len(set(deciding)) < len(deciding):
         raise InputError(f"score names a detector twice: {', '.join(deciding)}")
     names = list(dict.fromkeys([*deciding, *extra_scores]))
-    check_given(map(parse_score, names), scoring)
+    if not samples:
+        check_given(map(parse_score, names), scoring)
     return deciding, names
 
 

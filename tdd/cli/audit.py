@@ -37,6 +37,9 @@ def _add_audit(commands: Any) -> None:
         usual=(
             "--candidates",
             "--calibration",
+            "--lm-eval",
+            "--flagged",
+            "--calibration-flagged",
             "--alpha",
             "--method",
             "--score",
@@ -49,9 +52,25 @@ def _add_audit(commands: Any) -> None:
         ),
     )
     audit.add_argument(
-        "model", nargs="+", help="checkpoint folder or hub id; several for --method jmcs and --method jecs"
+        "model", nargs="*", help="checkpoint folder or hub id; several for --method jmcs and --method jecs"
     )
-    audit.add_argument("--candidates", required=True, metavar="FILE", help="texts to decide on")
+    audit.add_argument("--candidates", metavar="FILE", help="texts to decide on")
+    audit.add_argument(
+        "--lm-eval",
+        nargs="+",
+        metavar="SAMPLES",
+        help="no model: decide on the items in samples that lm-evaluation-harness logged (samples_*.jsonl, or a folder "
+        "of them), by the log-probabilities there; --calibration, --members and --reference are then samples too. "
+        "Scores: loss_per_byte (default), choice_loss, reference",
+    )
+    audit.add_argument(
+        "--flagged",
+        metavar="FILE",
+        help="ids of the candidates that a decontamination tool flagged by n-grams: decide on these alone",
+    )
+    audit.add_argument(
+        "--calibration-flagged", metavar="FILE", help="ids of the calibration texts that the same rule flagged"
+    )
     audit.add_argument(
         "--calibration",
         metavar="FILE",
@@ -156,14 +175,16 @@ def _audit(arguments: argparse.Namespace) -> int:
     from tdd.audit.run import run_audit
 
     connect(arguments)
-    inputs = (one_or_all(arguments.model), arguments.candidates, arguments.calibration)
+    inputs = _inputs(arguments)
     options = dict(
         text_field=arguments.text_field,
         knockoff_fields=split(arguments.knockoffs),
         id_field=arguments.id_field,
         label_field=arguments.label_field,
         group_field=arguments.group_field,
-        format=arguments.input_format,
+        format=arguments.input_format if arguments.lm_eval is None else "lm-eval",
+        flagged=arguments.flagged,
+        calibration_flagged=arguments.calibration_flagged,
         alpha=arguments.alpha,
         score=one_or_all(names(",".join(arguments.score))) if arguments.score else None,
         delta=arguments.delta,
@@ -181,6 +202,28 @@ def _audit(arguments: argparse.Namespace) -> int:
         return 0
     audit = run_audit(*inputs, **options)
     return _print_audit(arguments, audit) if leads(arguments) else 0
+
+
+def _inputs(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """The model, candidates and calibration texts; the samples without a model."""
+    from tdd.validate import InputError
+
+    if arguments.lm_eval is None:
+        for name in ("model", "candidates"):
+            if not getattr(arguments, name):
+                raise InputError(
+                    f"{'--' * (name != 'model')}{name} is missing: tdd audit MODEL --candidates FILE, or tdd audit "
+                    "--lm-eval SAMPLES"
+                )
+        return one_or_all(arguments.model), arguments.candidates, arguments.calibration
+    for name, value in (("a model", arguments.model), ("--candidates", arguments.candidates)):
+        if value:
+            raise InputError(
+                f"--lm-eval SAMPLES has candidates and their scores; leave out {name}, {one_or_all(value)!r}"
+            )
+    if arguments.input_format not in (None, "lm-eval"):
+        raise InputError(f"--lm-eval reads samples_*.jsonl; leave out --input-format {arguments.input_format}")
+    return None, one_or_all(arguments.lm_eval), arguments.calibration
 
 
 def _select(arguments: argparse.Namespace) -> int:

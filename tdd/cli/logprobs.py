@@ -20,8 +20,9 @@ layouts (told apart by their fields, or --input-format):
   openai   completions with echo=true: choices[].logprobs.token_logprobs; also
            batch files
   vllm     prompt_logprobs of vLLM, with prompt_token_ids or prompt_logprobs=0
-  lm-eval  samples_*.jsonl of lm-evaluation-harness: sums, for loss_per_byte
-           and reference
+  lm-eval  samples_*.jsonl of lm-evaluation-harness: sums, for loss_per_byte,
+           reference and, of multiple choice, choice_loss; tdd audit --lm-eval
+           takes them directly
 
 examples:
   tdd score-logprobs suspects.jsonl --score loss,min_k:k=0.1 --out suspects.csv
@@ -46,8 +47,8 @@ def add(commands: Any) -> None:
         "--score",
         action="append",
         metavar="NAMES",
-        help="repeated or comma-separated: loss, min_k, camia, zlib, lowercase, reference, loss_per_byte; options "
-        "after a colon (default: loss,min_k)",
+        help="repeated or comma-separated: loss, min_k, camia, zlib, lowercase, reference, loss_per_byte, "
+        "choice_loss; options after a colon (default: loss,min_k)",
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     parser.add_argument("--lowercase-dump", metavar="FILE", help="dump of the lowercased texts, matched by id")

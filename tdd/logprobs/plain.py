@@ -2,20 +2,21 @@
 
 Plain: {"id": "a1", "text": "...", "log_probs": [null, -3.2, -0.1]}.
 
-lm-evaluation-harness, `samples_*.jsonl`: a line has `doc_id`, `arguments` (what was asked: [[text]] or {"gen_args_0":
-{"arg_0": text}}) and `filtered_resps`: [sum] for `loglikelihood_rolling`, [[sum, is_greedy]] for `loglikelihood` of a
-continuation (the last argument) given a context; numbers may be written as strings. The number of tokens in a sum is
-not in the file.
+lm-evaluation-harness, `samples_*.jsonl` (`tdd.texts.samples` has the fields): `filtered_resps` is [sum] for
+`loglikelihood_rolling`, [[sum, is_greedy]] for `loglikelihood` of a continuation (the last argument) given a context,
+and [[sum, is_greedy], ...], one a choice, for `multiple_choice`, of which `target` names the right one by its number
+or its text. Numbers may be written as strings. The number of tokens in a sum is not in the file.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tdd.logprobs.record import Entry, check_lengths, check_list
 from tdd.texts.rows import Rows, shown
+from tdd.texts.samples import request_parts
 from tdd.validate import InputError
 
 __all__ = ["FIELDS", "lm_eval_entries", "plain_entries"]
@@ -46,45 +47,107 @@ def plain_entries(rows: Rows, *, field: str | None, id_field: str | None, text_f
 
 
 def lm_eval_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Iterator[Entry]:
-    """One text a line; multiple choice, which has several log-likelihoods a line, is refused."""
+    """One text a line: the only request's, or the right choice's, with the sums of all choices beside it."""
     name = "filtered_resps" if "filtered_resps" in rows.fields else "resps"
     columns = {field: rows.column(field) for field in rows.fields}
-    for index in range(rows.num_rows):
-        row = {field: column[index] for field, column in columns.items()}
-        place = rows.place(index)
-        total = _single_sum(rows.source, place, name, row.get(name))
+    records = [{field: column[index] for field, column in columns.items()} for index in range(rows.num_rows)]
+    places = [f"{rows.source}: {rows.place(index)}" for index in range(rows.num_rows)]
+    read = [_request_sums(place, name, row) for place, row in zip(places, records, strict=True)]
+    right = _right_choices(places, records, read)
+    for index, (row, (sums, texts), chosen) in enumerate(zip(records, read, right, strict=True)):
         given = row.get(text_field)
-        text = given if isinstance(given, str) else _last_argument(row.get("arguments"))
-        yield Entry(place, total, row.get(id_field or "doc_id"), text)
+        text = given if isinstance(given, str) else texts[chosen] if texts else None
+        choices = sums if len(sums) > 1 else ()
+        yield Entry(rows.place(index), sums[chosen], row.get(id_field or "doc_id"), text, choices)
 
 
-def _last_argument(arguments: Any) -> str | None:
-    """The text of the only request: its last string, which for a continuation stands after the context."""
-    requests = list(arguments.values()) if isinstance(arguments, Mapping) else arguments
-    if not isinstance(requests, list) or len(requests) != 1:
-        return None
-    parts = list(requests[0].values()) if isinstance(requests[0], Mapping) else requests[0]
-    strings = [part for part in parts if isinstance(part, str)] if isinstance(parts, list) else []
-    return strings[-1] if strings else None
+def _request_sums(place: str, name: str, row: Mapping[str, Any]) -> tuple[list[float], list[str]]:
+    """The log-likelihood of each request of a line, and its last string: for a continuation what follows the context.
 
-
-def _single_sum(source: str, place: str, name: str, value: Any) -> float:
-    """The only log-likelihood of a line of lm-evaluation-harness."""
-    if not isinstance(value, list) or not value:
-        raise InputError(f"{source}: {place}: {name} must be a list with one log-likelihood, not {shown(value)}")
-    if len(value) > 1:
+    The second half of the requests, where it asks for the choices without any context (`acc_mutual_info`), is left out.
+    """
+    requests = request_parts(row.get("arguments"))
+    if any(isinstance(part, Mapping) for parts in requests for part in parts):
         raise InputError(
-            f"{source}: {place}: {name} has {len(value)} log-likelihoods (multiple choice), none of which is that of "
-            "the item; use a task of type loglikelihood_rolling or loglikelihood"
+            f"{place}: the task generates text (generate_until), and its samples hold no log-probabilities; log a task "
+            "of type multiple_choice, loglikelihood or loglikelihood_rolling, or score its items under the model: tdd "
+            "audit MODEL --candidates SAMPLES --input-format lm-eval"
         )
+    answers = row.get(name)
+    if not isinstance(answers, list) or not answers:
+        raise InputError(
+            f"{place}: {name} must be a list with one log-likelihood, or one a choice, not {shown(answers)}"
+        )
+    sums = [_sum(place, name, answer) for answer in answers]
+    texts = [[part for part in parts if isinstance(part, str)] for parts in requests]
+    if len(texts) != len(sums) or not all(texts):
+        if len(sums) > 1:
+            raise InputError(f"{place}: {name} has {len(sums)} log-likelihoods and arguments {len(texts)} requests")
+        return sums, []
+    asked, half = [parts[-1] for parts in texts], len(texts) // 2
+    if half and asked[:half] == asked[half:] and all(len(parts) > 1 and not parts[0] for parts in texts[half:]):
+        return sums[:half], asked[:half]
+    return sums, asked
+
+
+def _sum(place: str, name: str, value: Any) -> float:
+    """The log-likelihood of one request."""
     innermost = _innermost(value)
     try:
         return float(innermost) if not isinstance(innermost, bool) else math.nan
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"{source}: {place}: {name} holds {shown(innermost)}, no log-likelihood; tasks that generate text have none"
+            f"{place}: {name} holds {shown(innermost)}, no log-likelihood; tasks that generate text have none"
         ) from error
 
 
 def _innermost(value: Any) -> Any:
     return _innermost(value[0]) if isinstance(value, list) and value else value
+
+
+def _right_choices(
+    places: Sequence[str], records: Sequence[Mapping[str, Any]], read: Sequence[tuple[list[float], list[str]]]
+) -> list[int]:
+    """The right choice of every line: 0 for a single request, else what `target` says.
+
+    A target is a number from 0 or the text of a choice. One reading serves the whole file: the one that finds a choice
+    in every line and agrees with the accuracy that is recorded there.
+    """
+
+    def by_number(row: Mapping[str, Any], sums: list[float], texts: list[str]) -> int | None:
+        target = str(row.get("target")).strip()
+        return int(target) if target.isascii() and target.isdigit() and int(target) < len(sums) else None
+
+    def by_text(row: Mapping[str, Any], sums: list[float], texts: list[str]) -> int | None:
+        target = str(row.get("target")).strip()
+        found = [choice for choice, text in enumerate(texts) if text.strip() == target]
+        return found[0] if len(found) == 1 else None
+
+    several = [i for i, (sums, _) in enumerate(read) if len(sums) > 1]
+    readings, failures = [], []
+    for way in (by_number, by_text):
+        right = [0] * len(read)
+        for i in several:
+            (sums, texts), row = read[i], records[i]
+            choice, accuracy = way(row, sums, texts), row.get("acc")
+            best = max(range(len(sums)), key=sums.__getitem__)
+            if choice is None or (accuracy in (0, 1) and (choice == best) != bool(accuracy)):
+                failures.append(i)
+                break
+            right[i] = choice
+        else:
+            readings.append(right)
+    if not readings:
+        i = max(failures)
+        raise InputError(
+            f"{places[i]}: target {shown(records[i].get('target'))} names none of the {len(read[i][0])} choices that "
+            "were asked for, neither by its number from 0 nor by its text, so that the log-likelihood of the right "
+            "answer is not known; tasks with several right answers, or with one context a choice, cannot be read"
+        )
+    if readings[0] != readings[-1]:
+        i = next(i for i in several if readings[0][i] != readings[-1][i])
+        raise InputError(
+            f"{places[i]}: target {shown(records[i].get('target'))} is the number of one choice and the text of "
+            "another, and no line has an accuracy (acc) that tells which is meant; log the samples with the metric acc"
+        )
+    return readings[0]

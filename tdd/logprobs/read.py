@@ -94,14 +94,18 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
         given = [entry.id for entry in entries]
         ids = text_checks.identifier_column(rows.source, given, lambda index: entries[index].place)
     tokens, num_floored = [_log_probs(rows.source, entry, reading, scale) for entry in entries], 0
+    several = [entry._replace(values=entry.choices) for entry in entries if entry.choices]
+    choices = [_log_probs(rows.source, entry, reading, scale) for entry in several]
     if reading.floor is not None:
         num_floored = sum(int(np.count_nonzero(values <= reading.floor)) for values in tokens)
-        tokens = [np.maximum(values, reading.floor) for values in tokens]
+        tokens, choices = ([np.maximum(values, reading.floor) for values in part] for part in (tokens, choices))
     if num_floored:
         _logger.warning(
             "%s: %d log-probabilities are at or below %g, which servers write for minus infinity; they count as %g",
             *(rows.source, num_floored, reading.floor, reading.floor),
         )
+    choices = choices if len(choices) == len(entries) else []
+    hashed = [np.concatenate(parts) for parts in zip(tokens, choices, strict=True)] if choices else tokens
     return LogProbs(
         ids,
         () if name == "lm-eval" else tuple(tokens),
@@ -110,8 +114,9 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
         name,
         num_floored,
         rows.source,
-        sha256=hash_texts(ids, [hashlib.sha256(values.astype("<f8").tobytes()).hexdigest() for values in tokens]),
+        sha256=hash_texts(ids, [hashlib.sha256(values.astype("<f8").tobytes()).hexdigest() for values in hashed]),
         file_sha256=_hash_file(source),
+        choices=tuple(choices),
     )
 
 

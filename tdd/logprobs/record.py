@@ -22,12 +22,14 @@ class Entry(NamedTuple):
       values: one number a token, None where there is none; or a single number, the sum over all tokens.
       id: its identifier, or None.
       text: the text that the numbers belong to, or None.
+      choices: sums of all choices of a multiple-choice item, this one's too; else empty.
     """
 
     place: str
     values: Sequence[Any] | float
     id: Any = None
     text: str | None = None
+    choices: Sequence[float] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +46,7 @@ class LogProbs:
       source: a path, or "memory".
       sha256: hash of ids and numbers.
       file_sha256: hash of the file's bytes, "" for objects in memory.
+      choices: sums of all choices of every item, one float64 array an item; empty where an item has no choices.
     """
 
     ids: tuple[str, ...]
@@ -55,6 +58,7 @@ class LogProbs:
     source: str = "memory"
     sha256: str = ""
     file_sha256: str = ""
+    choices: tuple[np.ndarray, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -37,6 +37,7 @@ _MODULES = (
     "probe.benchmark",
     "probe.order",
     "audit.blind_baseline",
+    "audit.flagged",
     "audit.overlap",
     "audit.owner",
     "study.baselines",

@@ -181,6 +181,10 @@ def _checks(run: Mapping[str, Any]) -> Table:
             added["reach"] = _reach(check["min_selections"], run["decision"]["num_tests"])
         if name == "long_texts":
             added["alike"] = ", knockoffs alike" if "knockoff_texts" in checks else ""
+        if name == "flags":
+            count = check["num_calibration_flagged"]
+            calibrating = "" if count is None else f", {count} of {check['num_calibration']} calibration items"
+            added["calibrating"] = calibrating
         finding = "not run" if "auc" in check and check["auc"] is None else words.format(**check, **added)
         verdict, tone = ("see warnings", "warning") if check["warning"] else ("no warning", "plain")
         rows.append(Row((title, finding, verdict), tone))
@@ -211,6 +215,7 @@ _FINDINGS = {
         "{num_foreign} with another item's text",
     ),
     "long_texts": ("texts cut at the context", "{num_cut} of {num_texts} texts{alike}"),
+    "flags": ("flagged items", "{num_flagged} of {num_candidates} candidates{calibrating}"),
     "duplicates": ("duplicates across roles", "{num_exact_pairs} exact and {num_near_pairs} near pairs"),
     "overlap": (
         "parts of texts across roles",

@@ -20,7 +20,7 @@ from tdd.texts.files import bad_record, read_path, some_rows
 from tdd.texts.rows import Rows, kind, shown
 from tdd.validate import InputError
 
-__all__ = ["Rows", "TextColumns", "hash_texts", "load_text_columns", "load_texts", "read_rows"]
+__all__ = ["Rows", "TextColumns", "hash_texts", "load_text_columns", "load_texts", "read_rows", "read_samples"]
 
 _logger = logging.getLogger(__name__)
 _NAMED = 5
@@ -49,7 +49,9 @@ def load_texts(
       id_field: field with unique identifiers (strings or whole numbers). Without it: the field "id" where
         there is one, else row numbers counted from 1.
       label_field: field with the known truth, 1 member and 0 non-member; without it no label is read.
-      format: one of `tdd.texts.rows.FORMATS`, if not that of the extension.
+      format: one of `tdd.texts.rows.FORMATS`, if not that of the extension; "lm-eval" for the samples that
+        lm-evaluation-harness logs (a file, a folder of samples_*.jsonl, a list of such files): the texts are the
+        benchmark's items, their ids task and doc_id, and the item's own fields can be named.
 
     Returns:
       The texts, in the order of the source, with the hash of ids and texts.
@@ -215,6 +217,12 @@ def read_rows(source: Any, *, format: str | None = None) -> Rows:
     Raises:
       InputError: nothing can be read, a field is there twice, or there are no rows.
     """
+    if format == "lm-eval":
+        from tdd.texts.samples import items
+
+        return items(read_samples(source))
+    if isinstance(source, Rows):
+        return source
     is_path = isinstance(source, (str, os.PathLike))
     rows = read_path(_existing_path(source), format) if is_path else _rows_of(source)
     repeated = sorted({str(name) for name in rows.fields if list(rows.fields).count(name) > 1})
@@ -224,6 +232,17 @@ def read_rows(source: Any, *, format: str | None = None) -> Rows:
         )
     some_rows(rows.source, rows.num_rows)
     return rows
+
+
+def read_samples(source: Any) -> Rows:
+    """Rows of the samples that lm-evaluation-harness logs, from a file, a folder, a list of files, or records.
+
+    Raises:
+      InputError: as `read_rows`; no samples.
+    """
+    from tdd.texts.samples import joined, sample_files
+
+    return joined([read_rows(file) for file in sample_files(source)])
 
 
 def _existing_path(source: str | os.PathLike[str]) -> pathlib.Path:

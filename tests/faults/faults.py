@@ -754,6 +754,41 @@ SHARDS = (
 
 AUDIT = (
     Fault(
+        "flagged: calibration items are not restricted",
+        "tdd/audit/flagged.py",
+        "_take(texts, keep.get(role.owner))",
+        '_take(texts, keep.get(role.owner) if role.owner == "candidate" else None)',
+        ("tests/texts/test_samples.py",),
+    ),
+    Fault(
+        "flagged: a line without overlap is a hit",
+        "tdd/audit/flagged.py",
+        'not in ("", "0", "0.0", "false")',
+        'not in ("", "false")',
+        ("tests/texts/test_samples.py",),
+    ),
+    Fault(
+        "samples: the likeliest choice is taken for the right one",
+        "tdd/logprobs/plain.py",
+        "yield Entry(rows.place(index), sums[chosen],",
+        "yield Entry(rows.place(index), max(sums),",
+        ("tests/texts/test_samples.py",),
+    ),
+    Fault(
+        "samples: the loss among choices forgets all but the best",
+        "tdd/audit/logprobs.py",
+        "np.logaddexp.reduce(sums)",
+        "np.max(sums)",
+        ("tests/texts/test_samples.py",),
+    ),
+    Fault(
+        "samples: names of the benchmark are in the text",
+        "tdd/texts/samples.py",
+        "if text and (not asked or text in asked)",
+        "if text",
+        ("tests/texts/test_samples.py",),
+    ),
+    Fault(
         "decide: what is to be found changes with the null",
         "tdd/audit/decide.py",
         'findable = member if null == "nonmember" else tested & ~member',

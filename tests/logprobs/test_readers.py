@@ -291,7 +291,7 @@ def test_continuations():
 @pytest.mark.parametrize(
     ("responses", "message"),
     [
-        ([["-1", "False"], ["-2", "True"]], r"filtered_resps has 2 log-likelihoods \(multiple choice\)"),
+        ([["-1", "False"], ["-2", "True"]], "filtered_resps has 2 log-likelihoods and arguments 1 requests"),
         (["a sentence"], "holds 'a sentence', no log-likelihood; tasks that generate text have none"),
         ([], "must be a list with one log-likelihood"),
         ([3.5], r"position 0 holds 3\.5; a log-probability is never above 0"),

@@ -18,7 +18,7 @@ from tdd.study.baselines import threshold
 from tdd.study.claims import Claim, Setting, false_discovery_proportion
 from tdd.study.designs import NormalShift
 
-__all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "shifted_scores"]
+__all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "flagged_scores", "shifted_scores"]
 
 _ALPHA = 0.1
 
@@ -66,6 +66,30 @@ def _placed(key: jax.Array, rule: str) -> jax.Array:
 
     proportions = jax.vmap(fdp)(count)
     return jnp.max(proportions) if rule == "knowing" else proportions[jax.random.randint(drawn, (), 0, _FEW + 1)]
+
+
+# --- candidates that a rule flagged -----------------------------------------------------------------------------------
+
+
+def flagged_scores(key: jax.Array, *, size: int, members: bool) -> tuple[jax.Array, jax.Array]:
+    """Scores, and whether the item is flagged for the n-grams that it shares with the training data: [size] each.
+
+    With the overlap U ~ N(0, 1) of a non-member, flagged above 1, the score is N(0, 1) - U: shared passages are
+    predicted better. A member has the overlap 2 + U and scores lower by 3.
+    """
+    overlap, noise = jax.random.normal(key, (2, size))
+    overlap = overlap + 2.0 * members
+    return noise - overlap - 3.0 * members, overlap > 1.0
+
+
+def _flagged(key: jax.Array, rule: str) -> jax.Array:
+    keys = jax.random.split(key, 3)
+    known, flags = flagged_scores(keys[0], size=400, members=False)
+    parts = [flagged_scores(keys[1], size=200, members=False), flagged_scores(keys[2], size=30, members=True)]
+    scores, candidates = (jnp.concatenate(part) for part in zip(*parts, strict=True))
+    calibrating = flags if rule == "alike" else jnp.ones_like(flags)
+    selection = ptdi(known, scores, alpha=_ALPHA, calibration_mask=calibrating, mask=candidates)
+    return false_discovery_proportion(selection.selected & candidates, jnp.arange(230) < 200)
 
 
 # --- clusters --------------------------------------------------------------------------------------------------------
@@ -196,6 +220,14 @@ def _labelled(fraction: float) -> Setting:
 _HUNDRED, _TWENTY = _sample(100), _sample(20)
 _HALF, _TENTH = _labelled(0.5), _labelled(0.1)
 _MEMBERS = Setting(f"5 members, 5 non-members, 99 calibration items, level {2 * _ALPHA}", "FDR", 2 * _ALPHA, _placed)
+_FLAGGED = Setting(
+    "200 non-members of overlap N(0, 1) and 30 members of overlap N(2, 1), of whom those with overlap above 1 are "
+    "candidates; score = noise - overlap, members 3 lower; 400 calibration items of the non-members' law; "
+    f"level {_ALPHA}",
+    "FDR",
+    _ALPHA,
+    _flagged,
+)
 _CLUSTERS = Setting(
     "21 non-member clusters, 3 of 30 items and 18 of 2, of which 19 drawn at random calibrate and 2 are tested; "
     f"90% of the variance of a score is between clusters; level {_ALPHA}",
@@ -238,6 +270,9 @@ CLAIMS: tuple[Claim, ...] = (
         _CLUSTERS.claim(f"clusters/{unit}", f'cluster_ptdi, unit="{unit}"', True, unit)
         for unit in ("cluster", "item", "drawn")
     ),
+    _FLAGGED.claim("flagged/apart", "PTDI on the flagged, calibrated on all calibration items", False, "apart"),
+    _FLAGGED.claim("flagged/alike", "PTDI on the flagged, calibrated on the calibration items that the same rule flags",
+                   True, "alike"),
     *(
         _UNEQUAL.claim(f"clusters/long-{sizes}", f'cluster_ptdi, unit="item", sizes="{sizes}"', holds, sizes)
         for sizes, holds in (("uninformative", False), ("informative", True))

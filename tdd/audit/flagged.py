@@ -1,0 +1,181 @@
+"""Hits of a decontamination tool as candidates: which of the flagged items was the model trained on?
+
+Such a tool flags items of a benchmark that share n-grams with the training data. Many of its hits are false:
+quotations, names, boilerplate. An audit of the flagged items alone bounds the false discoveries among them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tdd.audit.inputs import Inputs, Role
+from tdd.records import Guarantee, Null, Texts
+from tdd.texts import hash_texts, read_rows
+from tdd.texts.rows import fields_found, is_absent, shown
+from tdd.validate import InputError
+
+__all__ = ["GUARANTEE_ROWS", "Flags", "restrict_to_flagged"]
+
+_IDS = ("id", "doc_id", "doc_hash")
+_COUNTS = ("overlap", "num_overlaps", "ngrams", "hits", "count", "contaminated", "flagged")
+
+_ALIKE = (
+    "one rule, fixed before any score was seen, flagged candidates and calibration items, each by itself; the flagged "
+    "items for which the null holds are exchangeable"
+)
+_APART = (
+    "flags tell nothing of the scores of items for which the null holds: flagged ones score as calibration items do, "
+    "which were not flagged"
+)
+
+_WARNING: dict[Null, str] = {
+    "nonmember": "the rule that flagged the candidates was not applied to the calibration items. Items that share "
+    "n-grams with the training data score lower than others, trained on or not, so that more of the selected can be "
+    "wrong than the level says; flag the calibration items by the same rule (--calibration-flagged)",
+    "member": "the rule that flagged the candidates was not applied to the calibration items, and flagged members may "
+    "score otherwise than these; flag the calibration items by the same rule (--calibration-flagged)",
+}
+
+GUARANTEE_ROWS = [
+    (
+        "tdd.run_audit",
+        f"flagged, calibration_flagged{'' if both else '=None'}",
+        Guarantee.finite_sample(
+            "FDR <= alpha among the flagged, given which items were flagged",
+            (assumption, "and what the procedure assumes, for the flagged items"),
+            "exchangeability given the flags: permutations of the items that keep the flags",
+        ),
+    )
+    for both, assumption in ((True, _ALIKE), (False, _APART))
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Items that a rule flagged without a look at the model.
+
+    Attributes:
+      num_candidates: candidates given.
+      num_flagged: flagged ones, which are decided on.
+      num_calibration: calibration items given.
+      num_calibration_flagged: flagged ones, which calibrate; None where the rule was not applied to them.
+      warning: empty where it was.
+    """
+
+    num_candidates: int
+    num_flagged: int
+    num_calibration: int
+    num_calibration_flagged: int | None
+    warning: str
+
+
+class Restricted(NamedTuple):
+    """Inputs without the items that were not flagged, the finding, what is assumed of the flags, and their hashes."""
+
+    inputs: Inputs
+    flags: Flags
+    assumes: str
+    options: Mapping[str, str]
+
+
+def restrict_to_flagged(inputs: Inputs, flagged: Any, calibration_flagged: Any, null: Null) -> Restricted:
+    """Leave out all items that were not flagged.
+
+    Guarantee: if the pairs (score, flag) of calibration items and of candidates for which the null holds are
+    exchangeable, so are the scores of the flagged ones given all flags, because a permutation of the items that maps
+    flagged ones to flagged ones leaves the law of the pairs unchanged. The guarantee of the procedure then holds for
+    the flagged items, given the flags, and so on average. A flag that one rule computes from the text alone keeps the
+    premise. If calibration items were not flagged, flags must be independent of the scores of those candidates: n-gram
+    hits are not, since a text that shares passages with the training data scores lower than others, seen or not.
+
+    Args:
+      inputs: all texts.
+      flagged: ids of the flagged candidates: a path, a list, or a table with a field id, doc_id or doc_hash. Several
+        lines an item are one; a line whose count of overlaps (overlap, ngrams, hits, ...) is 0 is no hit.
+      calibration_flagged: those of the calibration items, flagged by the same rule; None if it was not applied.
+      null: null hypothesis of the procedure.
+
+    Raises:
+      InputError: an unreadable list, ids that are not among the items, nothing flagged.
+    """
+    keep, hashes = {}, {}
+    for owner, source in (("candidate", flagged), ("calibration", calibration_flagged)):
+        if source is None:
+            continue
+        texts = inputs.roles.get(Role(owner))
+        if texts is None:
+            raise InputError("calibration_flagged was given without calibration, the items that it is about")
+        argument = "flagged" if owner == "candidate" else "calibration_flagged"
+        keep[owner] = _flags(argument, source, texts)
+        hashes[argument] = hash_texts(("",), (keep[owner].tobytes().hex(),))
+    roles = {role: _take(texts, keep.get(role.owner)) for role, texts in inputs.roles.items()}
+    clusters, calibration_clusters = (
+        tuple(np.array(names, object)[keep[owner]]) if names and owner in keep else names
+        for owner, names in (("candidate", inputs.clusters), ("calibration", inputs.calibration_clusters))
+    )
+    everything = [keep.get(role.owner, np.ones(len(inputs.roles[role]), bool)) for role in _decided(inputs)]
+    groups = inputs.ignored_groups
+    if groups:
+        groups = tuple(np.array(groups, object)[np.concatenate(everything)])
+    calibration = inputs.calibration
+    both = calibration is None or "calibration" in keep
+    warning = "" if both else _WARNING[null]
+    flags = Flags(
+        len(inputs.candidates),
+        int(keep["candidate"].sum()),
+        0 if calibration is None else len(calibration),
+        int(keep["calibration"].sum()) if "calibration" in keep else None,
+        warning,
+    )
+    return Restricted(Inputs(roles, clusters, calibration_clusters, groups), flags, _ALIKE if both else _APART, hashes)
+
+
+def _decided(inputs: Inputs) -> list[Role]:
+    return [role for role in (Role("candidate"), Role("calibration")) if role in inputs.roles]
+
+
+def _take(texts: Texts, keep: np.ndarray | None) -> Texts:
+    """The texts that are kept, under a hash of their own."""
+    if keep is None:
+        return texts
+    ids, kept = (tuple(np.array(column, object)[keep]) for column in (texts.ids, texts.texts))
+    labels = tuple(np.array(texts.labels)[keep].tolist()) if texts.labels else ()
+    return dataclasses.replace(texts, ids=ids, texts=kept, labels=labels, sha256=hash_texts(ids, kept))
+
+
+def _flags(argument: str, source: Any, texts: Texts) -> np.ndarray:
+    """Which items a list names, by their ids or, for samples of lm-evaluation-harness, by their doc_id: [N] bool."""
+    rows = read_rows(source)
+    field = next((name for name in _IDS if name in rows.fields), "" if not rows.fields else None)
+    if field is None:
+        raise InputError(
+            f"{argument}: {rows.source} has no field {', '.join(_IDS[:-1])} or {_IDS[-1]}; {fields_found(rows.fields)}"
+        )
+    counted = next((name for name in _COUNTS if name in rows.fields), None)
+    counts = [1] * rows.num_rows if counted is None else rows.column(counted)
+    named = [
+        str(name).strip()
+        for name, count in zip(rows.column(field), counts, strict=True)
+        if not is_absent(count) and str(count).strip().lower() not in ("", "0", "0.0", "false")
+    ]
+    places = {name: place for place, name in enumerate(texts.ids)}
+    short = [name.rpartition("/")[2] for name in texts.ids]
+    repeated = {name for name, count in Counter(short).items() if count > 1}
+    for place, name in enumerate(short):
+        if name not in repeated:
+            places.setdefault(name, place)
+    if unknown := [name for name in named if name not in places]:
+        raise InputError(
+            f"{argument}: {len(unknown)} ids of {rows.source} are of no item, the first is {shown(unknown[0])}; items "
+            f"have ids such as {shown(texts.ids[0])}; name the field of the items' ids with id_field (--id-field)"
+        )
+    if not named:
+        raise InputError(f"{argument}: {rows.source} flags no item, so there is nothing to decide on")
+    keep = np.zeros(len(texts), bool)
+    keep[[places[name] for name in named]] = True
+    return keep

@@ -1,0 +1,94 @@
+"""Audits of the samples that lm-evaluation-harness logs: the scores come from the log-probabilities in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tdd.audit.inputs import Inputs, Tables
+from tdd.audit.logprobs import score_log_probs
+from tdd.procedures.procedure import Procedure
+from tdd.runs.folder import fingerprint
+from tdd.texts import read_samples
+from tdd.texts.samples import items
+from tdd.validate import InputError
+
+__all__ = ["Scored", "check_samples", "score_samples"]
+
+_WITHOUT_MODEL = ("reference", "progress")
+
+
+def check_samples(format: str | None, procedure: Procedure, scoring: Mapping[str, Any], shard: Any) -> None:
+    """Check that an audit without a model can be one of samples, and has no options of scoring under a model.
+
+    Raises:
+      InputError: another format; a procedure that needs scores of knockoffs; options that need a model.
+    """
+    if format != "lm-eval":
+        raise InputError(
+            "model is None; give a checkpoint, or samples of lm-evaluation-harness, which hold log-probabilities "
+            '(format="lm-eval"; tdd audit --lm-eval SAMPLES)'
+        )
+    if "knockoffs" in procedure.needs:
+        raise InputError(
+            f"method {procedure.name!r} needs the scores of knockoffs, which samples of lm-evaluation-harness do not "
+            "hold; give a model"
+        )
+    given = [name for name, value in scoring.items() if name not in _WITHOUT_MODEL and value not in (None, False)]
+    if given or shard is not None:
+        name = given[0] if given else "shard"
+        raise InputError(
+            f"{name} has no use for samples of lm-evaluation-harness, which have their scores; leave it out"
+        )
+
+
+class Scored(NamedTuple):
+    """The scores of samples.
+
+    Attributes:
+      tables: the columns by owner.
+      details: what describes them, as one model's provenance.
+      num_texts: scored items.
+      identity: the samples in the place of a model.
+      assumes: what is assumed of the samples.
+    """
+
+    tables: Tables
+    details: list[dict[str, Any]]
+    num_texts: int
+    identity: dict[str, Any]
+    assumes: str = "the samples of candidates and calibration items are of one model, asked alike (template, examples)"
+
+
+def score_samples(
+    inputs: Inputs, sources: Mapping[str, Any], names: list[str], reference: Any, id_field: str | None
+) -> Scored:
+    """Score the items from their samples.
+
+    Args:
+      inputs: the items of every role.
+      sources: owner -> the samples of its items.
+      names: scores that samples suffice for: "loss_per_byte", "choice_loss", "reference".
+      reference: the samples of all items under a reference model, or None.
+      id_field: the field that the ids of the items come from, or None.
+
+    Raises:
+      InputError: as `tdd.score_log_probs`.
+    """
+    tables: Tables = {}
+    details = {}
+    other = None if reference is None else read_samples(reference)
+    for role, texts in inputs.roles.items():
+        rows = read_samples(sources[role.owner])
+        scored = score_log_probs(rows, names, reference=other, format="lm-eval", id_field="id")
+        place = {str(name): index for index, name in enumerate(items(rows).column(id_field or "id"))}
+        chosen = np.array([place[identifier] for identifier in texts.ids])
+        tables[role.owner] = {name: column[chosen] for name, column in scored.values.items()}
+        details[role.owner] = dict(scored.provenance)
+    hashes = {owner: detail["log_probs"]["sha256"] for owner, detail in details.items()}
+    if other is not None:
+        hashes |= {f"reference of {owner}": detail["reference"]["sha256"] for owner, detail in details.items()}
+    identity = {"name": "samples of lm-evaluation-harness", "revision": None, "sha256": fingerprint(hashes)}
+    return Scored(tables, [details], sum(map(len, inputs.roles.values())), identity)

@@ -1,0 +1,95 @@
+"""Samples that lm-evaluation-harness logs (`--log_samples`): a line a benchmark item → rows of items.
+
+A line of `samples_TASK_DATE.jsonl` has `doc_id` and `doc` (the item, in the benchmark's own fields), `target` (the
+right answer), `arguments` (what the model was asked, one request a choice: [[context, continuation], ...] or
+{"gen_args_0": {"arg_0": context, "arg_1": continuation}, ...}) and its answers, `resps` and `filtered_resps`.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tdd.texts.rows import Rows, shown
+from tdd.validate import InputError
+
+__all__ = ["items", "joined", "request_parts", "sample_files"]
+
+_NAME = re.compile(r"(?:samples_)?(.+?)(?:_\d{4}-\d\d-\d\dT[\d.:-]+)?\.(?:jsonl?|parquet)(?:\.gz)?")
+
+
+def sample_files(source: Any) -> list[Any]:
+    """The files of samples that a source means: itself, those of a folder, or those of a list of paths."""
+    if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
+        if found := sorted(pathlib.Path(source).glob("samples_*.jsonl*")):
+            return found
+        raise InputError(f"{os.fspath(source)}: the folder holds no samples_*.jsonl; run lm_eval with --log_samples")
+    if isinstance(source, (list, tuple)) and source and all(isinstance(one, (str, os.PathLike)) for one in source):
+        return list(source)
+    return [source]
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The samples of all files one below the other, with a field "id": task (the file's name) and `doc_id`."""
+    records, places = [], []
+    for part in parts:
+        if missing := [name for name in ("doc_id", "doc") if name not in part.fields]:
+            raise InputError(
+                f"{part.source}: no samples of lm-evaluation-harness: there is no field {missing[0]!r}; give a "
+                "samples_*.jsonl that lm_eval wrote with --log_samples"
+            )
+        name = _NAME.fullmatch(pathlib.PurePath(part.source).name)
+        task = f"{name[1]}/" if name else ""
+        columns = {field: part.column(field) for field in part.fields}
+        for index in range(part.num_rows):
+            row = {field: column[index] for field, column in columns.items()}
+            records.append({**row, "id": f"{task}{row['doc_id']}"})
+            places.append(f"{part.source}, {part.place(index)}" if len(parts) > 1 else part.place(index))
+    return Rows.of_records(" + ".join(part.source for part in parts), records, places.__getitem__)
+
+
+def items(rows: Rows) -> Rows:
+    """Samples → items: "id", "text", `doc_id`, `doc_hash`, and the fields of `doc` that have other names.
+
+    The text holds the strings of `doc` that the model was shown, each once, a line each. Identifiers and names of
+    splits, which would tell one benchmark from another, are not among them, nor are the examples of a prompt.
+    """
+    records = []
+    for index, (identifier, doc, arguments) in enumerate(
+        zip(*map(rows.column, ("id", "doc", "arguments")), strict=True)
+    ):
+        if not isinstance(doc, Mapping):
+            raise InputError(f"{rows.source}: {rows.place(index)}: doc must be an object, not {shown(doc)}")
+        records.append({**doc, "id": identifier, "text": _text(doc, request_parts(arguments))})
+    for name in ("doc_id", "doc_hash"):
+        for record, value in zip(records, rows.column(name), strict=True):
+            record[name] = value
+    return Rows.of_records(rows.source, records, rows.place)
+
+
+def request_parts(arguments: Any) -> list[list[Any]]:
+    """The parts of each request: its strings (a context and a continuation, or one text), or options of generation."""
+    listed = list(arguments.values()) if isinstance(arguments, Mapping) else arguments
+    if not isinstance(listed, list):
+        return []
+    parts = [list(one.values()) if isinstance(one, Mapping) else one for one in listed]
+    return [one if isinstance(one, list) else [one] for one in parts]
+
+
+def _text(doc: Mapping[str, Any], requests: list[list[Any]]) -> str:
+    """The longest strings of the item that were part of a request; all of the request, where it has none of them."""
+    asked = "\n".join("".join(part for part in parts if isinstance(part, str)) for parts in requests)
+    strings = list(dict.fromkeys(text for text in _strings(doc) if text and (not asked or text in asked)))
+    kept = [text for text in strings if not any(text != other and text in other for other in strings)]
+    return "\n".join(kept) or asked
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value.strip()
+    elif isinstance(value, (Mapping, list)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(part)
