@@ -63,6 +63,7 @@ def assemble(
     inputs: Mapping[str, Any],
     model: Mapping[str, Any] | None = None,
     checks: Mapping[str, Any] | None = None,
+    beside: Sequence[str] = (),
 ) -> Audit:
     """Decide, and put together the finished run in memory; its warnings are logged.
 
@@ -74,6 +75,7 @@ def assemble(
       inputs: sources and hashes of the inputs, as run.json records them.
       model: the model, as run.json records it; None for a selection from scores alone.
       checks: diagnostics of the texts by name, None for those that do not apply; those of the scores are added.
+      beside: names of the further models and texts that the scores rest on.
     """
     decision = decide(evidence, choices.procedure, choices.alpha, seed=choices.seed, labels=items.labels)
     findings = {**_score_checks(choices, evidence, decision, items.calibration_texts), **(checks or {})}
@@ -112,6 +114,7 @@ def assemble(
             texts=model is not None,
             groups_ignored=bool(items.ignored_groups),
             symmetry_tested="symmetry" in checks,
+            beside=beside,
         ),
     }
     return Audit(plain(run), _item_columns(decision, bounds, items), items.calibration)

@@ -27,7 +27,7 @@ from tdd.records import Evidence
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
-from tdd.scoring.scores import TEXTS_BESIDE, check_given, parse_score
+from tdd.scoring.scores import BESIDE, TEXTS_BESIDE, check_given, parse_score
 from tdd.texts import load_texts
 from tdd.validate import InputError, as_names
 
@@ -157,7 +157,8 @@ def run_audit(
         scoring["long_texts"] = procedure.long_texts
     provenance = [provenance_of(audited) for audited in models]
     if reference is not None:
-        provenance[0]["reference"] = provenance_of(reference)
+        several = [provenance_of(one) for one in reference] if isinstance(reference, list) else provenance_of(reference)
+        provenance[0]["reference"] = several
     options = _options(choices, deciding, names, inputs, scoring)
     folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, {"seed": seed, **options})
     if folder is not None and scoring.get("store") is None:
@@ -181,6 +182,7 @@ def run_audit(
         },
         model=describe(provenance, details),
         checks={"long_texts": cut_texts(details, num_texts), **text_checks},
+        beside=[name for name in BESIDE if scoring.get(name) is not None],
     )
     if folder is not None and devices.leads:
         audit.save(folder)

@@ -718,8 +718,8 @@ SHARDS = (
     Fault(
         "recall: scored texts may be in the prefix",
         "tdd/scoring/corpus.py",
-        "if text.strip() in there]",
-        "if text in there]",
+        '(" ".join(text.split()) for text in texts.texts)',
+        "iter(texts.texts)",
         ("tests/scoring/test_recall.py",),
     ),
     Fault(
@@ -821,10 +821,10 @@ MODELS = (
     ),
     Fault(
         "reference: the tokens of the wrong tokenizer",
-        "tdd/scoring/scores/reference.py",
-        "evidence.reference_loss * evidence.reference_tokens_per_byte",
-        "evidence.reference_loss * evidence.tokens_per_byte",
-        ("tests/scoring/test_scores.py",),
+        "tdd/scoring/run.py",
+        "(1.0 if same else self._tokens_per_byte(name))",
+        '(1.0 if same else self._tokens_per_byte("text"))',
+        ("tests/scoring/test_score_driver.py",),
     ),
     Fault(
         "max_renyi: wrong default of gamma",
