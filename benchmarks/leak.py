@@ -1,6 +1,7 @@
 """A watched benchmark that leaks into training, clean runs that must stay silent, and how much of a leak is needed.
 
     python -m benchmarks.leak --folder build/leak
+    python -m benchmarks.leak --scores
 
 One run is shown look by look: from a step on, items of the benchmark are in the training stream;
 `tdd.probe.contamination` sees parameters alone, `tdd.probe.StreamGuard` the stream itself. Then many small runs, each a
@@ -8,6 +9,9 @@ compiled loop from a fresh start with a fresh division of the same texts into be
 false alarms, and planted ones by share and copies of the items. Beside ours: an alarm whenever a single look has p <=
 alpha, and the same with alpha divided by the number of looks. Runs are kept in the folder; an interrupted benchmark
 continues there.
+
+With --scores another leak: the model was trained on no text, and those that a score's prefix or fine-tuning took stay
+among calibration texts or candidates, which `tdd.score` refuses; how often PTDI then selects something.
 """
 
 from __future__ import annotations
@@ -25,23 +29,33 @@ import numpy as np
 import optax
 from scipy import stats
 
+import tdd
 from benchmarks import harness
 from tdd import probe
 from tdd.lab.corpus import generate
 from tdd.lab.step import Stepper, token_losses
 from tdd.lab.tokens import Batch, train_tokenizer
-from tdd.lab.train import TrainConfig
+from tdd.lab.train import TrainConfig, train, tune
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.probe.benchmark import rises, start_of_rise
-from tdd.records import LanguageModel
+from tdd.records import LanguageModel, Texts
 from tdd.runs.folder import versions
+from tdd.scoring.corpus import read_prefix
+from tdd.scoring.devices import find_devices
+from tdd.scoring.inputs import Model
+from tdd.scoring.plan import plan_scores
+from tdd.scoring.run import ScoreRun
+from tdd.scoring.scores import parse_score
 
 STEPS, EVERY, BATCH, LENGTH, VOCABULARY = 400, 20, 8, 32, 320
 ITEMS, LEAK, RATE, DRAWS = 100, 200, 3e-3, 1_999
 SHARES, COPIES, ALPHAS = (0.1, 0.3, 1.0), (1, 4, 16), (0.05, 0.2)
 CLEAN_RUNS, PLANTED_RUNS = 200, 24
+SEEDS, POOL, SIZE, DIVISIONS, WORDS, CONTEXT, LEVEL = 10, 250, 50, 1_000, 8, 320, 0.1
+TAKEN = {"recall": 8, "fsd:rate=0.01": 24}
+"""Score -> texts that its prefix or its fine-tuning takes."""
 
 
 def model(length: int, width: int) -> tuple[DecoderSpec, LanguageModel]:
@@ -242,13 +256,95 @@ def shown(folder: pathlib.Path, steps: int = 600, every: int = 25, leak: int = 3
     }  # fmt: skip
 
 
+def unguarded(models: dict[str, Model], texts: Texts, name: str, beside: dict[str, Any]) -> np.ndarray:
+    """One score of every text, without the check that the texts beside are others: [N]."""
+    request, where = parse_score(name), find_devices()
+    run = ScoreRun.prepare([request], texts, models, max_length=None, long_texts="window", beside=beside)
+    plan = plan_scores(run.inputs, run.distinct, models, where, 4_096, None)
+    for _ in run.run(plan, plan.numbered(), where):
+        pass
+    tuned = run.tokens_of("tuned").values[name] if "tuned" in models else None
+    return request.finish(run.tokens_of("text").values[name], run.evidence()._replace(tuned_rows=tuned))
+
+
+def share_with_selections(scores: np.ndarray, taken: int, place: str, rng: np.random.Generator) -> float:
+    """Share of the divisions of non-members, the first `taken` of them used by the score, in which PTDI selects."""
+    divisions = []
+    for _ in range(DIVISIONS):
+        others = scores[taken:][rng.permutation(len(scores) - taken)]
+        used = scores[:taken] if place != "left out" else scores[:0]
+        if place == "calibration":
+            calibration, candidates = np.concatenate([used, others[: SIZE - taken]]), others[SIZE : 2 * SIZE]
+        else:
+            calibration, candidates = others[:SIZE], np.concatenate([used, others[SIZE : 2 * SIZE - len(used)]])
+        divisions.append((calibration, candidates))
+    return float(selects(*map(np.array, zip(*divisions, strict=True))).mean())
+
+
+@jax.jit
+@jax.vmap
+def selects(calibration: jax.Array, candidates: jax.Array) -> jax.Array:
+    """Whether PTDI selects anything."""
+    return tdd.ptdi(calibration, candidates, LEVEL).selected.any()
+
+
+def score_leaks(seeds: int) -> dict[str, Any]:
+    """False discovery rates at LEVEL: nobody was trained on any text, so every selection is false."""
+    tokenizer = train_tokenizer(generate(300, seed=101).texts, vocab_size=VOCABULARY)
+    spec, lm = model(CONTEXT, 32)
+    config = TrainConfig(epochs=1, learning_rate=1e-2, batch_size=8, max_length=CONTEXT, num_buckets=1)
+    start = jax.jit(init_params, static_argnums=0)
+    rates: dict[tuple[str, str], list[float]] = {}
+    begin = time.perf_counter()
+    for seed in range(seeds):
+        params = start(spec, jax.random.key(seed))
+        short = [" ".join(text.split()[:WORDS]) for text in generate(2_000, seed=200 + seed).texts]
+        training = [" ".join(short[i : i + 9]) for i in range(0, len(short), 9)]
+        params = train(lm, params, tokenizer, training, config=dataclasses.replace(config, seed=seed)).params
+        documents = generate(POOL, seed=300 + seed)
+        texts = dataclasses.replace(documents, texts=tuple(" ".join(t.split()[:WORDS]) for t in documents.texts))
+        audited = Model(lm, params, tokenizer, "audited")
+        for name, taken in TAKEN.items():
+            used = Texts(texts.ids[:taken], tuple(f"{text} " for text in texts.texts[:taken]))
+            models, beside = {"text": audited}, {}
+            if name == "recall":
+                beside["prefix"] = read_prefix(used, tokenizer, lm.vocab_size).tokens
+            else:
+                models["tuned"] = audited._replace(params=tune(lm, params, tokenizer, used.texts, rate=0.01)[0])
+            scores = unguarded(models, texts, name, beside)
+            for place in ("left out", "calibration", "candidates"):
+                rng = np.random.default_rng([seed, taken])
+                rates.setdefault((name, place), []).append(share_with_selections(scores, taken, place, rng))
+        print(f"seed {seed}: {time.perf_counter() - begin:.0f} s", {k: v[-1] for k, v in rates.items()}, flush=True)
+    return {
+        "command": f"python -m benchmarks.leak --scores --seeds {seeds}",
+        "versions": versions(),
+        "setting": {"seeds": seeds, "divisions": DIVISIONS, "calibration": SIZE, "candidates": SIZE, "alpha": LEVEL,
+                    "width": 32, "layers": 2, "seconds": time.perf_counter() - begin},
+        "rows": [
+            {"score": name, "taken": TAKEN[name], "place": place, "fdr": float(np.mean(found)),
+             "standard_error": float(np.std(found, ddof=1) / np.sqrt(len(found))), "by_seed": found}
+            for (name, place), found in rates.items()
+        ],
+    }  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="of the runs; interrupted ones continue")
+    parser.add_argument("--folder", type=pathlib.Path, help="of the runs; interrupted ones continue")
+    parser.add_argument("--scores", action="store_true", help="leaks into a score's prefix or fine-tuning instead")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="models of --scores")
     parser.add_argument("--runs", type=int, default=CLEAN_RUNS, help="clean ones")
     parser.add_argument("--planted", type=int, default=PLANTED_RUNS, help="runs of each share and number of copies")
     parser.add_argument("--quick", action="store_true", help="few runs, nothing is written")
     arguments = parser.parse_args()
+    if arguments.scores:
+        leaks = score_leaks(2 if arguments.quick else arguments.seeds)
+        if not arguments.quick:
+            harness.write("score_leak", leaks)
+        return
+    if arguments.folder is None:
+        parser.error("--folder is missing")
     clean_runs, planted_runs = (4, 2) if arguments.quick else (arguments.runs, arguments.planted)
     result = {
         "command": f"python -m benchmarks.leak --runs {clean_runs} --planted {planted_runs}",

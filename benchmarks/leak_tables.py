@@ -6,7 +6,7 @@ from typing import Any
 
 from tdd.report.page import markdown_table
 
-__all__ = ["leak"]
+__all__ = ["leak", "score_leak"]
 
 _RULES = {"ours": "`contamination`", "single look": "any look's p ≤ α", "divided": "any look's p ≤ α / looks"}
 
@@ -14,6 +14,25 @@ _RULES = {"ours": "`contamination`", "single look": "any look's p ≤ α", "divi
 def leak(result: dict[str, Any]) -> str:
     """A planted leak look by look, false alarms of clean runs, power and the estimate of the beginning."""
     return "\n\n".join([_shown(result["shown"]), _clean(result), _power(result)])
+
+
+def score_leak(result: dict[str, Any]) -> str:
+    """False discovery rates where a score's own texts stay among calibration texts or candidates."""
+    setting, places = result["setting"], ("left out", "calibration", "candidates")
+    rows = []
+    for name in dict.fromkeys(row["score"] for row in result["rows"]):
+        cells = {row["place"]: row for row in result["rows"] if row["score"] == name}
+        rates = [f"{cells[place]['fdr']:.3f} ± {cells[place]['standard_error']:.3f}" for place in places]
+        rows.append([f"`{name}`", str(cells["left out"]["taken"]), *rates])
+    text = (
+        f"**A score's own texts** (`benchmarks/leak.py --scores`). FDR of PTDI at α = {setting['alpha']:g} where every "
+        f"candidate is a non-member, of {setting['calibration']} calibration texts and {setting['candidates']} "
+        "candidates, if the non-members that ReCaLL's prefix or FSD's fine-tuning took are left out of both, as "
+        "`tdd.score` demands, or stay among the calibration texts, or among the candidates. Mean ± standard error over "
+        f"{setting['seeds']} decoders of width {setting['width']}, each with {setting['divisions']:,} random divisions "
+        "of the other non-members."
+    )
+    return f"{text}\n\n{markdown_table(['score', 'texts taken', *places], rows)}"
 
 
 def _shown(shown: dict[str, Any]) -> str:

@@ -442,6 +442,7 @@ _MEASURED: dict[str, Callable[[Results], str]] = {
     "exchange": order_tables.speed,
     **{f"reproductions/{place.parent.name}/results": order_tables.reproduction for place in _REPRODUCTIONS},
     "leak": leak_tables.leak,
+    "score_leak": leak_tables.score_leak,
     "wikimia_audit": _wikimia,
     "arxivtection_ktd": _arxivtection,
     "booktection_study": _booktection,

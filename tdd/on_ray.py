@@ -50,12 +50,13 @@ class Scorer:
       model: A checkpoint folder or hub id that every host can read.
       scores: Names of scores, as in `tdd.score`.
       text_column: Column of the texts.
-      reference: Second model, for the score "reference".
+      reference: As in `tdd.score`, paths alone.
       **options: Other arguments of `tdd.score` (revision, corpus, prefix, dtype, token_budget, long_texts, store,
         device).
 
     Raises:
-      InputError: As `tdd.load` and `tdd.score`; a batch without the column.
+      InputError: As `tdd.load` and `tdd.score`; a score that cannot be computed batch by batch ("fsd", which
+        fine-tunes the model, and "lira:variance=pooled"); a batch without the column.
     """
 
     def __init__(
@@ -64,15 +65,16 @@ class Scorer:
         scores: str | Sequence[str] = ("loss", "min_k_plus_plus"),
         *,
         text_column: str = "text",
-        reference: str | os.PathLike[str] | None = None,
+        reference: Any = None,
         **options: Any,
     ) -> None:
+        _check_by_batch(scores)
         dtype = options.pop("dtype", None)
         self._model = tdd.load(model, dtype=dtype, revision=options.pop("revision", None))
         self._scores, self._text_column = scores, text_column
         self._options = {"progress": False, **options}
         if reference is not None:
-            self._options["reference"] = tdd.load(reference, dtype=dtype)
+            self._options["reference"] = _each(lambda path: tdd.load(path, dtype=dtype), reference)
         self._options |= _texts_beside(options)
         if (corpus := self._options.get("corpus")) is not None:
             from tdd.scoring.corpus import read_corpus
@@ -123,7 +125,7 @@ def score(
     options = {**options, "store": pathlib.Path(store).expanduser().absolute(), "progress": False}
     options["job"] = f"{options.get('job', '')}-{secrets.token_hex(6)}"  # a store takes run after run
     if options.get("reference") is not None:
-        options["reference"] = _where("reference", options["reference"])
+        options["reference"] = _each(functools.partial(_where, "reference"), options["reference"])
     options |= _texts_beside(options)
     model = at_revision(model, options.pop("revision", None))
     make = functools.partial(_scoring, _where("model", model), load_texts(texts), scores, options)
@@ -135,6 +137,20 @@ def score(
         resources=resources,
         progress=progress,
     )
+
+
+def _check_by_batch(scores: str | Sequence[str]) -> None:
+    """Check that the score of a text does not depend on the others of its batch, and needs no training."""
+    from tdd.scoring.scores import check_score_names, parse_score
+
+    for request in map(parse_score, check_score_names(scores)):
+        if "tuned" in request.score.passes or request.parameters.get("variance") == "pooled":
+            raise InputError(f"the score {request.label!r} cannot be computed batch by batch; use tdd.on_ray.score")
+
+
+def _each(fun: Callable[[Any], Any], models: Any) -> Any:
+    """A function of a model, of each of a list."""
+    return [fun(model) for model in models] if isinstance(models, list) else fun(models)
 
 
 def _texts_beside(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,7 +322,8 @@ def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) ->
     with jax.default_device(where.home):
         loaded = find_model("model", model, None, None, dtype, where)
         if (reference := options.get("reference")) is not None:
-            options = {**options, "reference": find_model("reference", reference, None, None, dtype, where)}
+            found = _each(lambda path: find_model("reference", path, None, None, dtype, where), reference)
+            options = {**options, "reference": found}
 
     def call(shard: Shard | None) -> Any:
         arguments: dict[str, Any] = {**options, "shard": shard}

@@ -44,12 +44,13 @@ def assemble(
     model: Mapping[str, Any] | None = None,
     checks: Mapping[str, Any] | None = None,
     assumes: Sequence[str] = (),
+    beside: Sequence[str] = (),
 ) -> Audit:
     """Decide, and put together the finished run in memory; its warnings are logged.
 
     `options`, `inputs` and `model` (None for a selection from scores alone) are as run.json records them; to `checks`,
-    the diagnostics of the texts by name, None for those that do not apply, those of the scores are added. `assumes` is what
-    the guarantee assumes beside what the procedure does.
+    the diagnostics of the texts by name, None for those that do not apply, those of the scores are added. `assumes` is
+    what the guarantee assumes beside what the procedure does, `beside` names the models and texts that scores rest on.
     """
     decision = decide(evidence, choices.procedure, choices.alpha, seed=choices.seed, labels=items.labels)
     guarantee = dataclasses.replace(decision.guarantee, assumes=(*decision.guarantee.assumes, *assumes))
@@ -85,6 +86,7 @@ def assemble(
             texts=model is not None,
             groups_ignored=bool(items.ignored_groups),
             symmetry_tested="symmetry" in checks,
+            beside=beside,
         ),
     }
     return Audit(plain(run), _item_columns(decision, bounds, items), items.calibration)

@@ -112,7 +112,7 @@ def score_log_probs(
     if "reference" in passes:
         other = seconds["reference"] = _matched("reference", reference, reading, dump)
         same = bool(dump.tokens and other.tokens) and np.array_equal(dump.num_tokens, other.num_tokens)
-        evidence = evidence._replace(reference_loss=_losses(other) if same else -other.sums / bytes_of)
+        evidence = evidence._replace(reference_loss=(_losses(other) if same else -other.sums / bytes_of)[None])
         if not same:
             if num_without_text:
                 raise InputError(
@@ -262,6 +262,8 @@ def _missing(
             return f"needs the model itself ({name}); see tdd.score"
         if seconds[name] is None:
             return f"needs a second dump: give {name}="
+    if score.least_references > 1:
+        return "needs several reference models; see tdd.score"
     if not dump.tokens and score.name != "reference":
         return (
             f"needs the log-probability of every token; {dump.format} files hold their sum and not their number, which "

@@ -18,7 +18,7 @@ from tdd.scoring.inputs import Model
 from tdd.scoring.store.address import fingerprint as model_fingerprint
 from tdd.validate import InputError, is_memory_error
 
-__all__ = ["column_prefixes", "describe", "find_model", "list_of_models", "provenance_of"]
+__all__ = ["column_prefixes", "describe", "find_model", "find_references", "list_of_models", "provenance_of"]
 
 
 def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, where: Devices) -> Model:
@@ -66,6 +66,37 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
             lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, params
         )
     return Model(model, params, tokenizer, str(getattr(model.spec, "name", type(model.spec).__name__)))
+
+
+def find_references(reference: Any, dtype: Any, where: Devices) -> dict[str, Model]:
+    """The reference models as "reference", "reference 2", ...; of several checkpoints one at a time is in memory.
+
+    Args:
+      reference: one model, or a list of them, each as in `find_model`; or None.
+      dtype, where: as in `find_model`.
+
+    Raises:
+      InputError: as `find_model`; an empty list, or a model that is named twice.
+    """
+    if reference is None:
+        return {}
+    given = reference if isinstance(reference, list) else [reference]
+    if not given:
+        raise InputError("reference is an empty list; give at least one model, or leave it out")
+    names = [os.fspath(one) for one in given if isinstance(one, (str, os.PathLike))]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"reference names {twice[0]!r} more than once; remove the repetition")
+    found: dict[str, Model] = {}
+    for number, one in enumerate(given, start=1):
+
+        def load_again(one: Any = one) -> Any:
+            return find_model("reference", one, None, None, dtype, where).params
+
+        model = find_model("reference", one, None, None, dtype, where)
+        if len(given) > 1 and isinstance(one, (str, os.PathLike)):
+            model = model._replace(params=load_again)
+        found["reference" if number == 1 else f"reference {number}"] = model
+    return found
 
 
 def list_of_models(model: Any, *, several: bool) -> list[Any]:

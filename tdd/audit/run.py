@@ -27,7 +27,7 @@ from tdd.records import Evidence
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
-from tdd.scoring.scores import TEXTS_BESIDE, check_given, parse_score
+from tdd.scoring.scores import BESIDE, TEXTS_BESIDE, check_given, parse_score
 from tdd.texts import load_texts
 from tdd.validate import InputError, as_names
 
@@ -191,39 +191,30 @@ def run_audit(
     checks = {**_text_checks(inputs, seed), **({"flags": flags.flags} if flags else {})}
     tables, details, num_texts = scored[:3] if scored else _score_under(models, provenance, inputs, names, scoring)
     columns = [prefix + name for prefix in column_prefixes(provenance) for name in deciding]
-    checks |= {"long_texts": cut_texts(details, num_texts)}
-    assumes = [found.assumes for found in (flags, scored) if found]
-    audit = _decide(choices, inputs, tables, columns, describe(provenance, details), options, checks, assumes)
+    audit = _decide(
+        choices,
+        inputs,
+        tables,
+        columns,
+        options=options,
+        model=describe(provenance, details),
+        checks={**checks, "long_texts": cut_texts(details, num_texts)},
+        assumes=[found.assumes for found in (flags, scored) if found],
+        beside=[name for name in BESIDE if scoring.get(name) is not None],
+    )
     if folder is not None and devices.leads:
         audit.save(folder)
     return audit
 
 
-def _decide(
-    choices: Choices,
-    inputs: Inputs,
-    tables: Tables,
-    columns: Sequence[str],
-    model: Mapping[str, Any],
-    options: Mapping[str, Any],
-    checks: Mapping[str, Any],
-    assumes: Sequence[str],
-) -> Audit:
-    """The finished run, from the scores by role."""
+def _decide(choices: Choices, inputs: Inputs, tables: Tables, columns: Sequence[str], **record: Any) -> Audit:
+    """The finished run, from the scores by role; `record` goes to `assemble`."""
     sources = {
         str(role): {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)}
         for role, texts in inputs.roles.items()
     }
-    return assemble(
-        choices,
-        _evidence(choices.procedure, inputs, tables, columns),
-        _items(inputs, tables),
-        options=options,
-        inputs=sources,
-        model=model,
-        checks=checks,
-        assumes=assumes,
-    )
+    evidence = _evidence(choices.procedure, inputs, tables, columns)
+    return assemble(choices, evidence, _items(inputs, tables), inputs=sources, **record)
 
 
 def _only_flagged(
@@ -249,8 +240,9 @@ def _read_beside(
     if scoring.get("long_texts") is None:
         scoring["long_texts"] = procedure.long_texts
     provenance = [provenance_of(audited) for audited in models]
-    if scoring.get("reference") is not None:
-        provenance[0]["reference"] = provenance_of(scoring["reference"])
+    if (reference := scoring.get("reference")) is not None:
+        several = [provenance_of(one) for one in reference] if isinstance(reference, list) else provenance_of(reference)
+        provenance[0]["reference"] = several
     return provenance
 
 

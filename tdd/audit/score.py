@@ -1,7 +1,7 @@
 """`tdd.score`: texts and a model → a table of scores.
 
 Texts are tokenised, cut into windows, sorted by length into few batch shapes, and sent through the model once for
-each distinct pass: the texts, their lowercased forms, the reference model, and forward and backward for gradient norms.
+each distinct pass: the texts, their lowercased forms, reference models, and forward and backward for gradient norms.
 Statistics come back as vectors over the scored tokens and are reduced to scores on the host in float64.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, TypedDict, Unpack, overload
 import jax
 import numpy as np
 
-from tdd.audit.models import find_model
+from tdd.audit.models import find_model, find_references
 from tdd.models.source import at_revision
 from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
@@ -45,6 +45,8 @@ class ScoreOptions(TypedDict, total=False):
     corpus: Any
     prefix: Any
     member_prefix: Any
+    population: Any
+    tune_on: Any
     params: Any
     tokenizer: Any
     dtype: Any
@@ -83,6 +85,8 @@ def score(
     corpus: Any = None,
     prefix: Any = None,
     member_prefix: Any = None,
+    population: Any = None,
+    tune_on: Any = None,
     params: Any = None,
     tokenizer: Any = None,
     dtype: Any = None,
@@ -106,13 +110,16 @@ def score(
       texts: a path, a sequence of strings, a column or table, or `Texts`; see `tdd.texts.load_texts`.
       scores: names in `tdd.scoring.scores.SCORES`, with options after a colon: "max_renyi:gamma=inf,k=0".
       revision: branch, tag or commit of the model, where that is a hub id.
-      reference: second model for the score "reference", in any form that `model` takes except a bare LanguageModel.
-      corpus: texts that stand for training data at large, for the score "dc_pdd", as `texts`; no scored text may be one
-        of them. `tdd.scoring.corpus.read_corpus` counts their tokens once for several calls.
+      reference: further model for the scores "reference", "lira" and "rmia", in any form that `model` takes except a
+        bare LanguageModel, or a list of several. They must not have been trained on the texts.
+      corpus: texts that stand for training data at large, for the score "dc_pdd", as `texts`.
+        `tdd.scoring.corpus.read_corpus` counts their tokens once for several calls.
       prefix: texts that the model has not seen, as `texts`, for the scores "recall" and "con_recall": joined without a
-        separator, they go before every text, and the longest window is shorter by their tokens. No scored text may be
-        one of them.
+        separator, they go before every text, and the longest window is shorter by their tokens.
       member_prefix: texts that the model was trained on, likewise, for the score "con_recall".
+      population: texts that no model was trained on, as `texts`, for the score "rmia".
+      tune_on: texts that the model has not seen, as `texts`, for the score "fsd": a copy of it is fine-tuned on them.
+        No scored text may be in one of these five.
       params, tokenizer: the parameters and the tokenizer, where `model` is a LanguageModel.
       dtype: dtype of the parameters ("float32", "bfloat16"); None keeps them as stored.
       token_budget: tokens per batch and device, 2,048 on CPU and 16,384 elsewhere by default; half of it for gradient
@@ -120,7 +127,7 @@ def score(
       max_length: longest window in tokens; by default the model's own limit.
       long_texts: "window": every token scored exactly once, in windows whose last is extended to the left;
         "truncate": tokens beyond the limit are dropped, and the text with them; "error": no text may be longer.
-        Norms of gradients do not add up: for the score "grad_norm", "window" means "error".
+        For the score "grad_norm", "window" means "error".
       progress: show a progress bar if standard error is a terminal.
       store: folder in which the statistics of every row of tokens are kept, `tdd.scoring.store.ScoreStore`. The
         same call after an interruption continues there and ends with the same numbers to the bit; another call takes
@@ -139,7 +146,7 @@ def score(
       on_batch: called with (batches done, batches in all) after each batch; in a shard those of the shard.
 
     Returns:
-      `Scores`, a column for each name as it was written. NaN where a score does not exist (a text whose lowercased
+      `Scores`, a column for each name as it was written; NaN where a score does not exist (a text whose lowercased
       or reference form has fewer than two tokens; counted in the log). None with a shard.
 
     Processes that `jax.distributed` connects each compute everything, unless each has its part by `shard`. With
@@ -148,11 +155,14 @@ def score(
     Raises:
       InputError: anything about model, texts or options that cannot be used; the message says what would work.
 
-    Cost: one forward pass over the texts; "lowercase" adds a second, "reference" one of the reference model, each
-    prefix one behind it (a decoder reads the prefix itself once), "grad_norm" one forward and backward (three to four
-    times a forward pass). Host memory: the texts, their tokens and one number per text and score.
+    Cost: one forward pass over the texts; "lowercase" adds a second, each reference model one, each prefix one behind
+    it (a decoder reads the prefix itself once), "fsd" one and the fine-tuning, "grad_norm" one forward and backward
+    (three to four times a forward pass). Host memory: the texts, their tokens and one number per text and score.
     """
-    beside = {"reference": reference, "corpus": corpus, "prefix": prefix, "member_prefix": member_prefix}
+    beside = {
+        "reference": reference, "corpus": corpus, "prefix": prefix, "population": population, "tune_on": tune_on,
+        "member_prefix": member_prefix,
+    }  # fmt: skip
     requests = _requests(scores, beside, long_texts)
     where = find_devices(device, devices, shard_params=shard_params)
     budget = default_budget(where.platform) if token_budget is None else check_budget(token_budget)
@@ -160,21 +170,14 @@ def score(
     part = as_shard(shard, store)
     check_not_in_step(part, spans=where.spans)
     options = {
-        "scores": [request.label for request in requests],
-        "dtype": None if dtype is None else str(dtype),
-        "token_budget": budget,
-        "max_length": max_length,
-        "long_texts": long_texts,
-    }
+        "scores": [request.label for request in requests], "dtype": None if dtype is None else str(dtype),
+        "token_budget": budget, "max_length": max_length, "long_texts": long_texts,
+    }  # fmt: skip
     facts = {**options, "texts": table.sha256, **versions()}
-    if where.spans:
-        named = all(given is None or isinstance(given, (str, os.PathLike)) for given in (model, reference))
-        check_alike({**facts, **({"model": f"{model}@{revision}", "reference": str(reference)} if named else {})})
-    models = {"text": find_model("model", at_revision(model, revision), params, tokenizer, dtype, where)}
-    requests, prefixes, of_beside = _with_beside(requests, beside, models["text"], table)
-    if reference is not None:
-        models["reference"] = find_model("reference", reference, None, None, dtype, where)
-    run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts, prefixes=prefixes)
+    _check_alike_inputs(facts, f"{model}@{revision}", [model, reference], where)
+    audited = find_model("model", at_revision(model, revision), params, tokenizer, dtype, where)
+    requests, models, read, of_beside = _with_beside(requests, beside, audited, table, dtype, where)
+    run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts, beside=read)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_device(where.home))
         open_store = None if store is None else stack.enter_context(ScoreStore(store))
@@ -191,7 +194,7 @@ def score(
     if log is not None:
         log.forget()
     provenance = {**options, **of_beside, **_provenance(run, plan, table, where, options, stored=store is not None)}
-    return _table(run, requests, table, provenance)
+    return _table(run, requests, table, provenance | _parameters(requests))
 
 
 def _requests(scores: Any, beside: Mapping[str, Any], long_texts: str) -> list[ScoreRequest]:
@@ -205,31 +208,72 @@ def _requests(scores: Any, beside: Mapping[str, Any], long_texts: str) -> list[S
     return requests
 
 
+def _check_alike_inputs(facts: Mapping[str, Any], model: str, given: Sequence[Any], where: Devices) -> None:
+    """Compare what the processes that compute in step were given: models too where all of them have names."""
+    if not where.spans:
+        return
+    flat = [one for part in given for one in (part if isinstance(part, list) else [part])]
+    named = all(one is None or isinstance(one, (str, os.PathLike)) for one in flat)
+    check_alike({**facts, **({"model": model, "reference": str(given[1])} if named else {})})
+
+
 def _with_beside(
-    requests: list[ScoreRequest], beside: Mapping[str, Any], model: Model, texts: Texts
-) -> tuple[list[ScoreRequest], dict[str, np.ndarray], dict[str, Any]]:
-    """The scores with the frequencies of the corpus, the tokens of the prefixes, and what identifies all of these.
+    requests: list[ScoreRequest], beside: Mapping[str, Any], model: Model, texts: Texts, dtype: Any, where: Devices
+) -> tuple[list[ScoreRequest], dict[str, Model], dict[str, Any], dict[str, Any]]:
+    """The scores with the frequencies of the corpus, all models, the other texts beside, and what identifies these.
 
     None of the texts may be among them.
     """
     given = {name: beside[name] for name in TEXTS_BESIDE if beside[name] is not None}
+    models = {"text": model}
     if not given:
-        return requests, {}, {}
-    from tdd.scoring.corpus import Corpus, check_apart, read_corpus, read_prefix
+        return requests, models | find_references(beside["reference"], dtype, where), {}, {}
+    from tdd.scoring.corpus import Corpus, check_apart, facts_of, read_corpus, read_prefix
 
-    counted = given.pop("corpus", None)
-    if counted is not None:
-        counted = counted if isinstance(counted, Corpus) else load_texts(counted)
-        counted = read_corpus(counted, model.tokenizer, model.lm.vocab_size)
-        requests = [request.with_corpus(counted.log_frequency) for request in requests]
-    read = {name: read_prefix(load_texts(one), model.tokenizer, model.lm.vocab_size) for name, one in given.items()}
-    named = {**({} if counted is None else {"corpus": counted}), **read}
-    check_apart({name: one.texts for name, one in named.items()}, texts)
-    return (
-        requests,
-        {name: one.tokens for name, one in read.items()},
-        {name: one.facts() for name, one in named.items()},
-    )
+    loaded: dict[str, Any] = {name: one if isinstance(one, Corpus) else load_texts(one) for name, one in given.items()}
+    check_apart({name: one.texts if isinstance(one, Corpus) else one for name, one in loaded.items()}, texts)
+    read: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    for name, one in loaded.items():
+        if name == "corpus":
+            counted = read_corpus(one, model.tokenizer, model.lm.vocab_size)
+            requests, facts[name] = (
+                [request.with_corpus(counted.log_frequency) for request in requests],
+                counted.facts(),
+            )
+        elif name.endswith("prefix"):
+            prefix = read_prefix(one, model.tokenizer, model.lm.vocab_size)
+            read[name], facts[name] = prefix.tokens, prefix.facts()
+        elif name == "tune_on":
+            models["tuned"], record = _tuned(model, one, requests, where)
+            facts[name] = {**facts_of(one), **record}
+        else:
+            read[name], facts[name] = one, facts_of(one)
+    return requests, models | find_references(beside["reference"], dtype, where), read, facts
+
+
+def _tuned(
+    model: Model, texts: Texts, requests: Sequence[ScoreRequest], where: Devices
+) -> tuple[Model, dict[str, Any]]:
+    """The model after fine-tuning, and how it was made."""
+    from tdd.lab.train import tune
+    from tdd.scoring.scores.fsd import tuning_of
+
+    options = tuning_of(requests)
+    if where.shard_params:
+        raise InputError("tune_on with shard_params=True: a model that is fine-tuned must fit on one device")
+    with jax.default_device(where.home):
+        params, record = tune(model.lm, model.parameters(), model.tokenizer, texts.texts, **options)
+    return Model(model.lm, params, model.tokenizer, f"{model.name}, fine-tuned"), record
+
+
+def _parameters(requests: Sequence[ScoreRequest]) -> dict[str, Any]:
+    """The options of the scores, defaults included, which must be fixed before results are seen."""
+    known = {
+        request.label: {name: str(value) for name, value in request.parameters.items() if name != "log_frequency"}
+        for request in requests
+    }
+    return {"parameters": {label: options for label, options in known.items() if options}}
 
 
 def _compute(
@@ -258,7 +302,11 @@ def _compute(
 def _table(run: ScoreRun, requests: Sequence[ScoreRequest], texts: Texts, provenance: Mapping[str, Any]) -> Scores:
     """The finished scores; those that do not exist are counted in the log."""
     evidence, of_texts = run.evidence(), run.tokens_of("text")
-    values = {request.label: request.finish(of_texts.values[request.label], evidence) for request in requests}
+    tuned = run.tokens_of("tuned").values if "tuned" in run.results else {}
+    values = {
+        label: request.finish(rows, evidence._replace(tuned_rows=tuned.get(label)))
+        for request, (label, rows) in zip(requests, of_texts.values.items(), strict=True)
+    }
     for label, column in values.items():
         if missing := int(np.isnan(column).sum()):
             _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(texts))
@@ -269,10 +317,11 @@ def _provenance(
     run: ScoreRun, plan: ScorePlan, table: Texts, where: Devices, options: Mapping[str, Any], *, stored: bool
 ) -> dict[str, Any]:
     """The model, texts, devices and batches that a table of scores was computed with."""
-    text, reference = run.inputs["text"], run.models.get("reference")
+    text = run.inputs["text"]
+    references = [model.name for name, model in run.models.items() if name.startswith("reference")]
     provenance: dict[str, Any] = {
         "model": run.models["text"].name,
-        "reference": None if reference is None else reference.name,
+        "reference": references if len(references) > 1 else next(iter(references), None),
         "texts_sha256": table.sha256,
         "device": ", ".join(map(str, where.devices)),
         "num_devices": len(where),

@@ -163,7 +163,13 @@ def _of_items(decision: Decision) -> str:
 
 
 def open_points(
-    decision: Decision, failed: Sequence[str], *, texts: bool, groups_ignored: bool, symmetry_tested: bool
+    decision: Decision,
+    failed: Sequence[str],
+    *,
+    texts: bool,
+    groups_ignored: bool,
+    symmetry_tested: bool,
+    beside: Sequence[str] = (),
 ) -> Sequence[str]:
     """The points that the run does not establish."""
     points = [
@@ -200,6 +206,11 @@ def open_points(
         points.append(
             "Only scores were seen: duplicates and differences in content between calibration and candidates could not "
             "be looked for."
+        )
+    if beside:
+        points.append(
+            f"That {', '.join(beside)} and the options of the scores were fixed before any result was seen is taken "
+            "from whoever ran the audit; no text to score is among these texts."
         )
     if decision.unit == "cluster":
         points.append(

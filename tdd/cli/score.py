@@ -48,8 +48,8 @@ def add(commands: Any) -> None:
         action="append",
         metavar="NAMES",
         help="repeated or comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, "
-        "max_renyi, grad_norm, acmia, surp, dc_pdd, camia, diversity, recall, con_recall; options after a colon, "
-        "separated by semicolons: min_k:k=0.1 (default: loss,min_k_plus_plus)",
+        "max_renyi, grad_norm, acmia, surp, dc_pdd, camia, diversity, recall, con_recall, lira, rmia, fsd; options "
+        "after a colon, separated by semicolons: min_k:k=0.1 (default: loss,min_k_plus_plus)",
     )
     score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     add_texts(score)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from tdd.lab.checks import check_count, check_range
 from tdd.validate import InputError
 
-__all__ = ["Lora", "init_factors", "merge"]
+__all__ = ["Lora", "adaptable", "init_factors", "merge"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +50,12 @@ class Lora:
             if self.leaves.count(name) > 1:
                 raise InputError(f"leaves holds {name!r} twice; remove one")
         object.__setattr__(self, "leaves", tuple(self.leaves))
+
+
+def adaptable(params: Any) -> tuple[str, ...]:
+    """The default `leaves` that the model has, all of them if it has none."""
+    known = {name.rpartition("/")[2] for name in _kernels(params)}
+    return tuple(name for name in Lora.leaves if name in known) or Lora.leaves
 
 
 def init_factors(lora: Lora, params: Any, *, seed: int) -> dict[str, dict[str, jax.Array]]:

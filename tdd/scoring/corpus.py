@@ -1,4 +1,4 @@
-"""Texts beside those that are scored: a corpus, whose tokens are counted, and prefixes, which other texts follow.
+"""Texts beside those that are scored: a corpus, whose tokens are counted, prefixes, a population, texts to tune on.
 
 The score of a text must not rest on the text itself: those that are scored may not be among them.
 """
@@ -6,7 +6,7 @@ The score of a text must not rest on the text itself: those that are scored may 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from tdd.records import Texts
 from tdd.scoring.tokenise import check_token_ids, token_ids
 from tdd.validate import InputError
 
-__all__ = ["Corpus", "Prefix", "check_apart", "read_corpus", "read_prefix"]
+__all__ = ["Corpus", "Prefix", "check_apart", "facts_of", "read_corpus", "read_prefix"]
 
 _BLOCK = 4096
 """Texts that are tokenised at a time."""
@@ -37,7 +37,7 @@ class Corpus:
 
     def facts(self) -> dict[str, Any]:
         """What identifies the corpus in a record."""
-        return _facts(self.texts, self.num_tokens)
+        return {**facts_of(self.texts), "tokens": self.num_tokens}
 
 
 class Prefix(NamedTuple):
@@ -53,11 +53,13 @@ class Prefix(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """What identifies the prefix in a record."""
-        return _facts(self.texts, len(self.tokens))
+        return {**facts_of(self.texts), "tokens": len(self.tokens)}
 
 
 def check_apart(beside: Mapping[str, Texts], texts: Texts) -> None:
-    """Check that no text to score is among the texts beside, or in two of them, but for whitespace around it.
+    """Check that no text to score is among the texts beside, and no known member among those that must not be one.
+
+    White space does not tell two texts apart.
 
     Args:
       beside: Argument of `tdd.score` -> its texts.
@@ -66,19 +68,23 @@ def check_apart(beside: Mapping[str, Texts], texts: Texts) -> None:
     Raises:
       InputError: naming the argument and the texts.
     """
-    seen = {"the texts to score": texts}
+    unseen = {argument: others for argument, others in beside.items() if argument not in ("corpus", "member_prefix")}
     for argument, others in beside.items():
-        there = {text.strip() for text in others.texts}
-        for what, scored in seen.items():
-            both = [one for one, text in zip(scored.ids, scored.texts, strict=True) if text.strip() in there]
+        there = {*_bare(others)}
+        apart = {"the texts to score": texts, **(unseen if argument == "member_prefix" else {})}
+        for what, scored in apart.items():
+            both = [one for one, text in zip(scored.ids, _bare(scored), strict=True) if text in there]
             if both:
                 shown = ", ".join(map(repr, both[:5])) + (" ..." if len(both) > 5 else "")
                 raise InputError(
                     f"{len(both)} of {what} {'is' if len(both) == 1 else 'are'} in {argument}: {shown}; the score of a "
                     f"text must not rest on the text itself: remove it from {argument}"
                 )
-        if argument != "corpus":
-            seen[argument] = others
+
+
+def _bare(texts: Texts) -> Iterator[str]:
+    """The texts with one space for each run of white space."""
+    return (" ".join(text.split()) for text in texts.texts)
 
 
 def read_corpus(corpus: Texts | Corpus, tokenizer: Any, vocab_size: int) -> Corpus:
@@ -121,8 +127,9 @@ def read_prefix(texts: Texts, tokenizer: Any, vocab_size: int) -> Prefix:
     return Prefix(tokens, texts)
 
 
-def _facts(texts: Texts, num_tokens: int) -> dict[str, Any]:
-    return {"source": texts.source, "sha256": texts.sha256, "texts": len(texts), "tokens": num_tokens}
+def facts_of(texts: Texts) -> dict[str, Any]:
+    """What identifies texts in a record."""
+    return {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)}
 
 
 def _counts(ids: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:

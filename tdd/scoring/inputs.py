@@ -25,12 +25,23 @@ _SAME_MODEL = {"lowercase": "text"}
 
 
 class Model(NamedTuple):
-    """A model ready to score, with the name that reports show."""
+    """A model ready to score.
+
+    Attributes:
+      lm: The model.
+      params: Its parameters, or a function without arguments that loads them.
+      tokenizer: Its tokenizer.
+      name: The name that reports show.
+    """
 
     lm: LanguageModel
     params: Any
     tokenizer: Any
     name: str
+
+    def parameters(self) -> Any:
+        """The parameters."""
+        return self.params() if callable(self.params) else self.params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +49,7 @@ class PassInput:
     """Texts of one pass as tokens and as rows, which are their windows.
 
     Attributes:
+      model: Name of the model that they go through: "text", "reference", "reference 2", ... or "tuned".
       encoded: The texts as tokens.
       rows: The rows.
       limit: Most tokens of a row, or None.
@@ -45,6 +57,7 @@ class PassInput:
         them.
     """
 
+    model: str
     encoded: Encoded
     rows: Rows
     limit: int | None
@@ -59,6 +72,7 @@ class PassInput:
 def encode_pass(
     name: str,
     table: Texts,
+    of: str,
     model: Model,
     statistics: tuple[str, ...],
     *,
@@ -76,7 +90,8 @@ def encode_pass(
     Args:
       name: The pass. That for gradients has no windows, because the norms of their gradients would not add up.
       table: The texts.
-      model: The model that they go through.
+      of: Name of the model that they go through.
+      model: The model.
       statistics: Fields of `TokenStats` that the pass delivers.
       max_length: Longest window that the user allows.
       long_texts: As in `tdd.score`.
@@ -89,7 +104,7 @@ def encode_pass(
     limit = _room(check_max_length(max_length, model.lm.max_length), model.lm.max_length, reserved)
     if encoded is None:
         encoded = encode(model.tokenizer, texts, max_tokens=limit if long_texts == "truncate" else None)
-    what = "reference model" if name == "reference" else "model"
+    what = "reference model" if of.startswith("reference") else "model"
     check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what)
     lengths = [len(ids) for ids in encoded.tokens]
     if long_texts == "error" or name == "gradient":
@@ -112,9 +127,9 @@ def encode_pass(
         _logger.warning("%d texts have fewer than two tokens in the %s pass: %s", len(too_short), name, too_short[:5])
     rows = Rows(encoded.tokens, np.array(text_of_row, np.int64), tuple(all_windows), statistics)
     if prefix is None or model.lm.prefix is not None:
-        return PassInput(encoded, rows, limit, prefix)
+        return PassInput(of, encoded, rows, limit, prefix)
     longest = None if limit is None else limit + len(prefix)
-    return PassInput(encoded, dataclasses.replace(rows, before=prefix), longest)
+    return PassInput(of, encoded, dataclasses.replace(rows, before=prefix), longest)
 
 
 def _room(limit: int | None, of_model: int | None, reserved: int) -> int | None:

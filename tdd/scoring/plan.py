@@ -85,11 +85,11 @@ def plan_scores(
     """
     if store is None:
         return ScorePlan((), _batches(inputs, distinct.first, budget), {}, {})
-    prints = {name: fingerprint(model.lm.spec, model.params) for name, model in models.items()}
+    prints = {name: fingerprint(model.lm.spec, model.parameters()) for name, model in models.items()}
     addresses = {
         name: address(
             "gradient norms" if name == "gradient" else "token statistics",
-            prints["reference" if name == "reference" else "text"],
+            prints[inputs[name].model],
             devices,
             **inputs[name].identity(),
         )

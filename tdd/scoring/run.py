@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class ScoreRun:
     """Everything between the arguments of `tdd.score` and its numbers.
 
     Attributes:
-      models: "text", and "reference" if a score needs it.
+      models: "text"; "reference", "reference 2", ... and "tuned" where a score needs them.
       inputs: Pass -> its rows.
       distinct: Those that are computed.
       results: Pass -> what came back.
@@ -49,36 +50,37 @@ class ScoreRun:
         *,
         max_length: int | None,
         long_texts: str,
-        prefixes: Mapping[str, np.ndarray],
+        beside: Mapping[str, Any],
     ) -> ScoreRun:
         """Tokenise the texts of every pass; computes nothing of the models.
 
-        The pass over the texts themselves is not computed if no score needs its statistics. With `prefixes`, the
-        token ids that the texts follow by pass, windows under the model are shorter by the longest of them.
+        The pass over the texts themselves is not computed if no score needs its statistics. `beside` has the token ids
+        of the prefixes, by pass, and the texts of the population; windows under the model are shorter by the longest
+        prefix.
         """
+        prefixes = {name: tokens for name, tokens in beside.items() if name != "population"}
         reserved = max(map(len, prefixes.values()), default=0)
-        passes = ["text", *dict.fromkeys(name for request in requests for name in request.score.passes)]
-        fields = dict.fromkeys(field for request in requests for field in request.score.statistics)
-        statistics = tuple(field for field in fields if field != "tokens")
+        asked = ["text", *dict.fromkeys(name for request in requests for name in request.score.passes)]
+        reduced = {"text": requests, "tuned": [one for one in requests if "tuned" in one.score.passes]}
+        loss = [parse_score("loss")]
         inputs: dict[str, PassInput] = {}
-        for name in passes:
+        for name, of in _passes(asked, models):
+            fields = dict.fromkeys(field for one in reduced.get(name, loss) for field in one.score.statistics)
             inputs[name] = encode_pass(
                 name,
-                table,
-                models["reference" if name == "reference" else "text"],
-                {"text": statistics, "gradient": ("grad_norm",)}.get(name, ("log_prob",)),
+                beside["population"] if name.startswith("population") else table,
+                of,
+                models[of],
+                ("grad_norm",) if name == "gradient" else tuple(field for field in fields if field != "tokens"),
                 max_length=max_length,
                 long_texts=long_texts,
-                windowed="gradient" not in passes,
-                encoded=inputs["text"].encoded if name in ("gradient", *prefixes) else None,
+                windowed="gradient" not in asked,
+                encoded=inputs["text"].encoded if name in ("gradient", "tuned", *prefixes) else None,
                 prefix=prefixes.get(name),
-                reserved=0 if name == "reference" else reserved,
+                reserved=0 if of.startswith("reference") else reserved,
             )
-        loss = [parse_score("loss")]
         results: dict[str, RowResults | GradientResults] = {
-            name: GradientResults(given.rows)
-            if name == "gradient"
-            else RowResults(given.rows, requests if name == "text" else loss)
+            name: GradientResults(given.rows) if name == "gradient" else RowResults(given.rows, reduced.get(name, loss))
             for name, given in inputs.items()
         }
         distinct = distinct_rows({name: given.rows for name, given in inputs.items()})
@@ -88,14 +90,21 @@ class ScoreRun:
         """Read or compute the numbered batches `todo` of the plan, collect their numbers, and yield each batch."""
         if not self.inputs["text"].rows.statistics:
             self._count_tokens()
-        for group in (("text", "lowercase"), ("gradient",), ("reference",), ("prefix",), ("member_prefix",)):
-            batches = [(number, batch) for number, batch in todo if batch.kind in group]
-            if batches:
-                yield from self._run(plan, batches, devices)
+        # passes that have a program and a place in the store in common
+        together = {
+            name: (given.model, name == "gradient", given.identity().get("prefix"))
+            for name, given in self.inputs.items()
+        }
+        groups: dict[Any, list[tuple[int, Batch]]] = {}
+        for number, batch in todo:
+            groups.setdefault(together[batch.kind], []).append((number, batch))
+        for batches in groups.values():
+            yield from self._run(plan, batches, devices)
 
     def evidence(self) -> Evidence:
         """The evidence of the scores beside the statistics of the texts."""
-        text, results = self.inputs["text"].encoded, self.results
+        results = self.results
+        text = self.inputs["text"].encoded
         compressed = np.array([len(zlib.compress(kept.encode())) for kept in text.kept], np.float64)
         evidence = Evidence(compressed_bytes=compressed)
         if "gradient" in results:
@@ -104,15 +113,35 @@ class ScoreRun:
             if name in results:
                 evidence = evidence._replace(**{f"{name}_loss": self.tokens_of(name).values["loss"]})
         if "reference" in results:
-            other = self.inputs["reference"].encoded
-            evidence = evidence._replace(reference_loss=self.tokens_of("reference").values["loss"])
-            same = all(np.array_equal(a, b) for a, b in zip(text.tokens, other.tokens, strict=True))
-            if not same:
+            references = [name for name in self.models if name.startswith("reference")]
+            populations = [f"population under {name}" for name in references] if "population" in results else []
+            same = self._same_tokens("text", references) and self._same_tokens("population", populations)
+
+            def losses(name: str) -> np.ndarray:
+                return self.tokens_of(name).values["loss"] * (1.0 if same else self._tokens_per_byte(name))
+
+            evidence = evidence._replace(
+                tokens_per_byte=1.0 if same else self._tokens_per_byte("text"),
+                reference_loss=np.stack([losses(name) for name in references]),
+            )
+            if populations:
                 evidence = evidence._replace(
-                    tokens_per_byte=self.tokens_of("text").num_tokens / text.scored_bytes,
-                    reference_tokens_per_byte=self.tokens_of("reference").num_tokens / other.scored_bytes,
+                    population_loss=losses("population"),
+                    reference_population_loss=np.stack([losses(name) for name in populations]),
                 )
         return evidence
+
+    def _same_tokens(self, name: str, others: Sequence[str]) -> bool:
+        """Whether the texts of a pass have the same tokens in the others."""
+        return all(
+            np.array_equal(a, b)
+            for other in others
+            for a, b in zip(self.inputs[name].encoded.tokens, self.inputs[other].encoded.tokens, strict=True)
+        )
+
+    def _tokens_per_byte(self, name: str) -> np.ndarray:
+        """Scored tokens per byte of scored text, by the tokenizer of the pass."""
+        return self.tokens_of(name).num_tokens / self.inputs[name].encoded.scored_bytes
 
     def tokens_of(self, name: str) -> RowResults:
         """Results of a pass for token statistics."""
@@ -122,11 +151,11 @@ class ScoreRun:
 
     def _run(self, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], devices: Devices) -> Iterator[Batch]:
         kind = batches[0][1].kind
-        model = self.models["reference" if kind == "reference" else "text"]
+        model = self.models[self.inputs[kind].model]
         capacity = max((batch.num_tokens for batch in plan.batches if batch.kind != "gradient"), default=0)
 
         def program() -> PassProgram:
-            params = devices.put_params(model.params)
+            params = devices.put_params(model.parameters())
             if kind == "gradient":
                 return GradientProgram(model.lm, params, devices)
             given = (model.lm, params, devices, capacity, tiling(devices.platform))
@@ -175,6 +204,19 @@ class ScoreRun:
         rows = self.inputs["text"].rows
         every = np.arange(len(rows.windows))
         self.results["text"].add(every, [np.zeros((0, count), np.float32) for count in rows.num_targets(every)])
+
+
+def _passes(asked: Sequence[str], models: Mapping[str, Model]) -> Iterator[tuple[str, str]]:
+    """Every pass and the name of its model."""
+    references = [name for name in models if name.startswith("reference")]
+    for name in asked:
+        if name == "reference":
+            yield from zip(references, references, strict=True)
+        elif name == "population":
+            yield name, "text"
+            yield from ((f"population under {of}", of) for of in references)
+        else:
+            yield name, "tuned" if name == "tuned" else "text"
 
 
 class RowResults:

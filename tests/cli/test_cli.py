@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -548,3 +549,25 @@ def test_a_prefix_is_recorded_and_kept_apart(checkpoint, files, tmp_path, capsys
     assert status == 2
     assert "calibration-4" in out.err
     assert "in prefix" in out.err
+
+
+def test_further_models_and_texts_have_options(checkpoint, files, tmp_path, capsys):
+    """`--reference` twice, `--population` and `--tune-on`: in the provenance; a leak is refused by an audit."""
+    unseen, other = tmp_path / "unseen.jsonl", tmp_path / "other"
+    unseen.write_text("".join(json.dumps({"text": f"w{i} w{i + 1} w3 w4"}) + "\n" for i in range(8)))
+    shutil.copytree(checkpoint, other)
+    scored = ("score", checkpoint, files["candidates"], "--score", "lira,rmia,fsd:of=min_k;k=0.5;rank=2;epochs=1")
+    given = ("--reference", checkpoint, "--reference", other, "--population", unseen, "--tune-on", unseen)
+    status, out = run(*scored, *given, "--out", tmp_path / "s.csv", "--quiet", "--json", capsys=capsys)
+    assert status == 0, out.err
+    recorded = json.loads(out.out)["provenance"]
+    assert recorded["reference"] == [str(checkpoint), str(other)]
+    assert (recorded["population"]["texts"], recorded["tune_on"]["source"]) == (8, str(unseen))
+    assert (recorded["tune_on"]["lora"]["rank"], recorded["tune_on"]["steps"]) == (2, 1)
+    known = json.loads(files["calibration"].read_text().splitlines()[4])["text"]
+    unseen.write_text(unseen.read_text() + json.dumps({"text": f"{known} "}) + "\n")
+    audited = ("audit", checkpoint, "--candidates", files["candidates"], "--calibration", files["calibration"])
+    status, out = run(*audited, "--score", "fsd:rank=2", "--tune-on", unseen, "--quiet", capsys=capsys)
+    assert status == 2
+    assert "calibration-4" in out.err
+    assert "in tune_on" in out.err

@@ -6,7 +6,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from scored_models import random_texts, scored_model
+from scored_models import ids, losses_of_tokens, random_texts, scored_model
 
 import tdd
 from tdd.scoring import prefixes
@@ -24,19 +24,6 @@ def model():
 def without_prefixes(model):
     """The same model with whole rows only, as one from another library."""
     return (dataclasses.replace(model[0], prefix=None, hidden_after=None), *model[1:])
-
-
-def ids(tokenizer, text):
-    return tokenizer([text], add_special_tokens=True)["input_ids"][0]
-
-
-def losses_of_tokens(model, before, tokens):
-    """-log p of every token but the first, behind `before`: from the logits of the joined tokens, in float64."""
-    lm, params, _ = model
-    logits = np.asarray(lm.logits(params, np.array([[*before, *tokens]])), np.float64)[0, len(before) : -1]
-    top = logits.max(-1, keepdims=True)
-    log_p = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
-    return -log_p[np.arange(len(tokens) - 1), tokens[1:]]
 
 
 def expected(model, text, name, *, unseen=UNSEEN, seen=SEEN):

@@ -16,8 +16,8 @@ from tdd.scoring.scores import SCORES, Evidence, parse_score, score_rows
 from tdd.validate import InputError
 
 ALL = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi", "grad_norm")
-OTHERS = ("acmia", "surp", "dc_pdd", "camia", "diversity", "recall", "con_recall")
-"""Scores whose tests are in test_token_scores.py and test_recall.py."""
+OTHERS = ("acmia", "surp", "dc_pdd", "camia", "diversity", "recall", "con_recall", "lira", "rmia", "fsd")
+"""Scores whose tests are in test_token_scores.py, test_recall.py and test_reference_scores.py."""
 
 
 def random_row(rng, n):
@@ -113,15 +113,13 @@ def test_lowercase_is_a_ratio_guarded_at_zero():
 
 def test_reference_is_a_difference_with_the_sign_of_a_loss():
     """A text that the model knows better than the reference does scores below 0."""
-    evidence = Evidence(reference_loss=np.array([3.0]))
+    evidence = Evidence(reference_loss=np.array([[3.0]]))
     assert score_rows(stats_of([{"log_prob": [-1.0, -2.0]}]), "reference", evidence).tolist() == [-1.5]
 
 
 def test_reference_with_another_tokenizer_is_per_byte():
-    """Two tokens of 1.5 nats on 10 bytes against five tokens of 0.4 nats on 8 bytes."""
-    evidence = Evidence(
-        reference_loss=np.array([0.4]), tokens_per_byte=np.array([0.2]), reference_tokens_per_byte=np.array([0.625])
-    )
+    """Two tokens of 1.5 nats on 10 bytes against 0.25 nats a byte, the mean of two models."""
+    evidence = Evidence(reference_loss=np.array([[0.1], [0.4]]), tokens_per_byte=np.array([0.2]))
     got = score_rows(stats_of([{"log_prob": [-1.0, -2.0]}]), "reference", evidence)
     np.testing.assert_allclose(got, 0.3 - 0.25)
 

@@ -39,5 +39,18 @@ def random_texts(count, seed=0, shortest=2, longest=60):
     return [" ".join(_word(i) for i in rng.integers(0, VOCABULARY, length)) for length in lengths]
 
 
+def ids(tokenizer, text):
+    return tokenizer([text], add_special_tokens=True)["input_ids"][0]
+
+
+def losses_of_tokens(model, before, tokens):
+    """-log p of every token but the first, behind `before`: from the logits of the joined tokens, in float64."""
+    lm, params, _ = model
+    logits = np.asarray(lm.logits(params, np.array([[*before, *tokens]])), np.float64)[0, len(before) : -1]
+    top = logits.max(-1, keepdims=True)
+    log_p = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
+    return -log_p[np.arange(len(tokens) - 1), tokens[1:]]
+
+
 def _word(index):
     return f"w{index // 2}" if index % 2 else f"W{index // 2}"

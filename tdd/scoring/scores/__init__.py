@@ -42,37 +42,44 @@ __all__ = [
 ]
 
 
-Pass = Literal["lowercase", "reference", "gradient", "prefix", "member_prefix"]
-"""A pass of a model beyond the one over the texts themselves."""
+Pass = Literal["lowercase", "reference", "gradient", "prefix", "member_prefix", "population", "tuned"]
+"""A pass beyond the one over the texts themselves; those of reference models are made once for each of them."""
 
 Array = Any
 """A NumPy or JAX array; scores are written once for both."""
 
 
 class Evidence(NamedTuple):
-    """Evidence beside the statistics of the text: each [B], or None if no score asks for it.
+    """Evidence beside the statistics of the text: [B] if nothing else is said, or None if no score asks for it.
+
+    Losses are means over tokens; where a reference model has another tokenizer, those of reference models and of the
+    population are per byte.
 
     Attributes:
       compressed_bytes: Length of zlib.compress(text as UTF-8), header included.
       lowercase_loss: Loss of the lowercased text.
-      reference_loss: Loss of the text under the reference model.
+      reference_loss: [K, B], loss of the text under each reference model.
       tokens_per_byte: Scored tokens per byte of scored text under the model; 1 where tokenizers agree.
-      reference_tokens_per_byte: The same under the reference model's tokenizer; 1 where they agree.
       grad_norm: Norm of the gradient of the text's loss, summed over its scored tokens, over all parameters.
       log_frequency: [V], log-frequency of every token in a corpus, above minus infinity.
       prefix_loss: Loss of the text behind a prefix of known non-members.
       member_prefix_loss: Loss of the text behind a prefix of known members.
+      population_loss: [Z], losses of the population.
+      reference_population_loss: [K, Z], those under each reference model.
+      tuned_rows: The tokens' part of the score, as `Score.rows` returns it, under the model after fine-tuning.
     """
 
     compressed_bytes: Array = None
     lowercase_loss: Array = None
     reference_loss: Array = None
     tokens_per_byte: Array = 1.0
-    reference_tokens_per_byte: Array = 1.0
     grad_norm: Array = None
     log_frequency: Array = None
     prefix_loss: Array = None
     member_prefix_loss: Array = None
+    population_loss: Array = None
+    reference_population_loss: Array = None
+    tuned_rows: Array = None
 
 
 def _unchanged(value: Array, evidence: Evidence) -> Array:
@@ -94,6 +101,8 @@ class Score:
       defaults: Parameter -> default.
       corpus: True if `rows` has a parameter `log_frequency`, as in `Evidence`.
       of_finish: Parameters that `finish` receives; `rows` receives the others.
+      least_references: Fewest reference models, if it needs any.
+      derive: For a score that is made of another one: options as written -> the score that they mean.
     """
 
     name: str
@@ -106,11 +115,14 @@ class Score:
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     corpus: bool = False
     of_finish: tuple[str, ...] = ()
+    least_references: int = 1
+    derive: Callable[[Mapping[str, str]], Score] | None = None
 
     @property
     def beside(self) -> tuple[str, ...]:
         """Arguments of `tdd.score` that the score needs beside model and texts."""
-        return ("corpus",) * self.corpus + tuple(name for name in self.passes if name in BESIDE)
+        named = ("tune_on" if name == "tuned" else name for name in self.passes)
+        return ("corpus",) * self.corpus + tuple(name for name in named if name in BESIDE)
 
 
 class _ByName(Mapping[str, Score]):
@@ -133,14 +145,16 @@ class _ByName(Mapping[str, Score]):
 
 SCORES: Mapping[str, Score] = _ByName(
     "loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi", "grad_norm",
-    "acmia", "surp", "dc_pdd", "camia", "diversity", "recall", "con_recall",
+    "acmia", "surp", "dc_pdd", "camia", "diversity", "recall", "con_recall", "lira", "rmia", "fsd",
 )  # fmt: skip
 """Name -> score."""
 
 BESIDE: Mapping[str, str] = {
-    "reference": "a second model: pass reference=<folder or hub id>",
+    "reference": "a second model: pass reference=<folder or hub id>, or a list of several",
     "corpus": "a corpus of texts: pass corpus=<file, list or table>",
     "prefix": "texts that the model has not seen: pass prefix=<file, list or table>",
+    "population": "texts that no model was trained on: pass population=<file, list or table>",
+    "tune_on": "texts that the model has not seen: pass tune_on=<file, list or table>",
     "member_prefix": "texts that the model was trained on: pass member_prefix=<file, list or table>",
 }
 """Argument of `tdd.score` -> what it is, for the scores that need it."""
@@ -189,16 +203,18 @@ def parse_score(text: str) -> ScoreRequest:
     if name not in SCORES:
         listing = "; ".join(f"{known}: {score.meaning}" for known, score in SCORES.items())
         raise InputError(f"there is no score {name!r}; existing scores are {listing}")
-    score = SCORES[name]
     given: dict[str, str] = {}
     for option in options.split(",") if colon else ():
         key, equals, value = (part.strip() for part in option.partition("="))
         if not (key and equals and value) or key in given:
             raise _bad_syntax(text)
+        given[key] = value
+    score = SCORES[name]
+    score = score if score.derive is None else score.derive(given)
+    for key in given:
         if key not in score.checks:
             known = f"it has {', '.join(score.checks)}" if score.checks else "it has none"
             raise InputError(f"score {name!r} has no parameter {key!r}; {known}")
-        given[key] = value
     parameters = {key: check(given.get(key, score.defaults[key])) for key, check in score.checks.items()}
     return ScoreRequest(text, score, parameters)
 
@@ -209,8 +225,7 @@ def score_rows(stats: TokenStats, name: str, evidence: Evidence = Evidence()) ->
     Args:
       stats: Statistics [B, T], NumPy or JAX.
       name: A score, with options as in `parse_score`.
-      evidence: Evidence that the scores zlib, lowercase, reference, grad_norm, dc_pdd, recall and con_recall need
-        beside the text's own statistics.
+      evidence: Evidence that some scores need beside the text's own statistics.
 
     Returns:
       [B] in the float type of the statistics; NaN for a row without scored tokens.
@@ -246,6 +261,13 @@ def check_given(requests: Iterable[ScoreRequest], given: Mapping[str, Any]) -> N
         if given.get(argument) is not None and not asking:
             user = next(name for name, score in SCORES.items() if argument in score.beside)
             raise InputError(f"{argument} is given but no score uses it; add {user!r} to scores or leave it out")
+    count = len(several) if isinstance(several := given.get("reference"), list) else 1
+    for score in scores:
+        if "reference" in score.passes and 0 < count < score.least_references:
+            raise InputError(
+                f"the score {score.name!r} needs at least {score.least_references} reference models, got {count}; pass "
+                "reference=[...], a list of models that were not trained on the texts"
+            )
 
 
 def namespace(stats: TokenStats) -> Any:

@@ -1,0 +1,312 @@
+"""Scores with reference models, a population and a fine-tuned copy, against the papers' formulas in plain NumPy."""
+
+import itertools
+import math
+import zlib
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+from scored_models import ids, random_texts, scored_model
+
+import tdd
+from tdd.audit import models
+from tdd.lab.train import tune
+from tdd.scoring.scores import SCORES, Evidence, parse_score
+from tdd.validate import InputError
+
+TEXTS = random_texts(9, seed=2, shortest=3, longest=14)
+POPULATION = random_texts(20, seed=3, shortest=3, longest=14)
+UNSEEN = random_texts(12, seed=4, shortest=4, longest=14)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return scored_model(3)
+
+
+@pytest.fixture(scope="module")
+def references():
+    return [scored_model(seed) for seed in (4, 5, 6)]
+
+
+@pytest.fixture(scope="module")
+def losses(model, references):
+    """The loss of every text and of the population: [N], [K, N], [Z], [K, Z]."""
+    every = [[row.mean() for row in losses_of_texts(one, [*TEXTS, *POPULATION])] for one in (model, *references)]
+    (own, population), *others = (np.split(np.array(row), [len(TEXTS)]) for row in every)
+    out, of_population = map(np.array, zip(*others, strict=True))
+    return own, out, population, of_population
+
+
+def losses_of_texts(model, texts):
+    """-log p of every token but the first of each text, in float64 from the logits of one padded batch."""
+    tokens = [ids(model[2], text) for text in texts]
+    width = max(map(len, tokens))
+    batch = np.array([row + [0] * (width - len(row)) for row in tokens])
+    logits = np.asarray(jax.jit(model[0].logits)(model[1], batch), np.float64)
+    log_p = logits - logits.max(-1, keepdims=True)
+    log_p -= np.log(np.exp(log_p).sum(-1, keepdims=True))
+    return [-log_p[i, np.arange(len(row) - 1), row[1:]] for i, row in enumerate(tokens)]
+
+
+def run(model, scores, texts=TEXTS, **options):
+    return tdd.score(model, texts, scores, token_budget=128, progress=False, **options)
+
+
+def lira(own, out, name):
+    """Equation 4 of Carlini et al.: the share of the OUT distribution below the signal, whose quantile is z."""
+    if "logit" in name:
+        own, out = (-np.log(np.exp(-x) / (1 - np.exp(-x))) for x in (own, out))
+    variance = out.var(0, ddof=1)
+    return stats.norm(out.mean(0), np.sqrt(variance.mean() if "each" not in name else variance)), own
+
+
+LIRA = ("lira", "lira:variance=each", "lira:signal=logit", "lira:variance=each,signal=logit")
+
+
+def test_lira(model, references, losses):
+    table = run(model, LIRA, reference=references)
+    for name in LIRA:
+        law, own = lira(*losses[:2], name)
+        np.testing.assert_allclose(stats.norm.cdf(table[name]), law.cdf(own), atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(table[name], (own - law.mean()) / law.std(), rtol=1e-4, atol=1e-4, err_msg=name)
+    assert np.abs(table["lira"] - table["lira:variance=each"]).max() > 1e-2
+
+
+def test_lira_where_the_signals_differ():
+    """Small losses, at which log(p / (1 - p)) is far from log p."""
+    own, out = np.array([0.05, 1.2]), np.array([[0.1, 1.0], [0.3, 2.0], [0.2, 1.5]])
+    found = {name: parse_score(name).finish(own, Evidence(reference_loss=out)) for name in LIRA}
+    for name, z in found.items():
+        law, signal = lira(own, out, name)
+        np.testing.assert_allclose(z, (signal - law.mean()) / law.std(), rtol=1e-12, err_msg=name)
+    assert all(np.abs(a - b).max() > 1e-2 for a, b in itertools.combinations(found.values(), 2))
+
+
+def rmia(losses, a, gamma):
+    """Zarifzadeh et al.: ratios of probabilities, every text with every text of the population."""
+    own, out, population, of_population = (np.exp(-x) for x in losses)
+    x, z = ((p / ((1 + a) / 2 * q.mean(0) + (1 - a) / 2)) for p, q in ((own, out), (population, of_population)))
+    return 1 - (x[:, None] / z[None] >= gamma).mean(1)
+
+
+@pytest.mark.parametrize(("name", "a", "gamma"), [
+    ("rmia", 0.3, 1), ("rmia:a=1", 1, 1), ("rmia:a=0", 0, 1), ("rmia:gamma=1.2", 0.3, 1.2),
+])  # fmt: skip
+def test_rmia(model, references, losses, name, a, gamma):
+    expected = rmia(losses, a, gamma)
+    np.testing.assert_allclose(run(model, name, reference=references, population=POPULATION)[name], expected, atol=1e-5)
+    assert len(set(expected)) > 3
+    alone = run(model, name, reference=references[0], population=POPULATION)
+    first = losses[0], losses[1][:1], losses[2], losses[3][:1]
+    np.testing.assert_allclose(alone[name], rmia(first, a, gamma), atol=1e-5)
+
+
+def test_rmia_of_long_texts_does_not_underflow():
+    """A loss of 800 nats a token is a probability of 0 even in float64."""
+    request = parse_score("rmia")
+    evidence = Evidence(
+        reference_loss=np.array([[810.0, 790.0]]), population_loss=np.array([800.0, np.nan]),
+        reference_population_loss=np.array([[800.0, 1.0]]),
+    )  # fmt: skip
+    assert request.finish(np.array([799.0, 801.0]), evidence).tolist() == [0.0, 1.0]
+    assert np.isnan(request.finish(np.array([np.nan, 1.0]), evidence)).tolist() == [True, False]
+
+
+def test_numpy_and_jax_agree(losses):
+    own, out, population, of_population = losses
+    evidence = Evidence(reference_loss=out, population_loss=population, reference_population_loss=of_population)
+    for name in (*LIRA, "rmia", "reference"):
+        finish = parse_score(name).finish
+        narrow = jax.tree.map(lambda x: np.asarray(x, np.float32), evidence)
+        np.testing.assert_allclose(
+            jax.jit(finish)(np.float32(own), narrow), finish(own, evidence), rtol=2e-3, atol=2e-3
+        )
+
+
+def test_the_reference_is_the_mean_of_several(model, references, losses):
+    np.testing.assert_allclose(
+        run(model, "reference", reference=references)["reference"], losses[0] - losses[1].mean(0), rtol=1e-5, atol=1e-5
+    )
+    one, alone = (run(model, "reference", reference=given) for given in ([references[0]], references[0]))
+    np.testing.assert_array_equal(one["reference"], alone["reference"])
+    assert one.provenance["reference"] == alone.provenance["reference"]
+
+
+def test_another_tokenizer_makes_all_losses_per_byte(model, references):
+    """The reference model prepends a token: one more of each text is scored, so that nats per token differ."""
+    other = scored_model(8, bos=True)
+    table = run(model, ("lira", "rmia"), reference=[references[0], other], population=POPULATION)
+
+    def per_byte(one, texts):
+        first = [0 if one is other else len(text.split()[0]) for text in texts]  # the token without a context
+        rows = zip(losses_of_texts(one, texts), texts, first, strict=True)
+        return np.array([row.sum() / (len(text) - start) for row, text, start in rows])
+
+    own, population = per_byte(model, TEXTS), per_byte(model, POPULATION)
+    out, of_population = (
+        np.array([per_byte(one, texts) for one in (references[0], other)]) for texts in (TEXTS, POPULATION)
+    )
+    law, signal = lira(own, out, "lira")
+    np.testing.assert_allclose(table["lira"], (signal - law.mean()) / law.std(), rtol=1e-4)
+    np.testing.assert_allclose(table["rmia"], rmia((own, out, population, of_population), 0.3, 1), atol=1e-5)
+
+
+def fsd(model, tuned, texts, name):
+    """S before less S after, from the log-probabilities of the tokens."""
+
+    def score(text, values):
+        if "min_k" in name:
+            return np.sort(values)[-max(1, int(len(values) * (0.4 if "0.4" in name else 0.2))) :].mean()
+        return values.mean() / (len(zlib.compress(text.encode())) if "zlib" in name else 1)
+
+    before, after = ([*map(score, texts, losses_of_texts(one, texts))] for one in (model, tuned))
+    return np.array(before) - np.array(after)
+
+
+FSD = ("fsd", "fsd:of=min_k", "fsd:of=min_k,k=0.4", "fsd:of=zlib", "loss")
+
+
+def test_fsd(model):
+    table = run(model, FSD, tune_on=UNSEEN)
+    params, record = tune(*model, UNSEEN)
+    tuned = (model[0], params, model[2])
+    for name in FSD[:-1]:
+        np.testing.assert_allclose(table[name], fsd(model, tuned, TEXTS, name), atol=1e-5, err_msg=name)
+    assert np.abs(table["fsd"]).max() > 1e-3
+    assert fsd(model, tuned, UNSEEN, "fsd").mean() > np.abs(table["fsd"]).mean()  # falls most where it is tuned
+    found = table.provenance["tune_on"]
+    assert (found["texts"], found["losses"], found["lora"]["rank"]) == (len(UNSEEN), record["losses"], 16)
+    assert table.provenance["parameters"]["fsd"] == {
+        "of": "loss", "epochs": "3", "rate": "0.001", "rank": "16", "seed": "0",
+    }  # fmt: skip
+
+
+def test_a_continued_run_tunes_the_same_model(model, tmp_path):
+    options = {"tune_on": UNSEEN, "store": tmp_path / "store"}
+    first = run(model, "fsd:rate=0.01", **options)
+    more = run(model, "fsd:rate=0.01", [*TEXTS, "one more"], **options)
+    np.testing.assert_array_equal(more["fsd:rate=0.01"][:-1], first["fsd:rate=0.01"])
+    assert more.provenance["num_stored_before"] == 2 * len(TEXTS)
+    for i in range(2):
+        assert run(model, "fsd:seed=1", shard=(i, 2), **options) is None
+    joined = run(model, "fsd:seed=1", **options)
+    assert joined.provenance["num_stored_before"] == len(TEXTS)  # of the model itself, before the shards
+    np.testing.assert_array_equal(joined["fsd:seed=1"], run(model, "fsd:seed=1", tune_on=UNSEEN)["fsd:seed=1"])
+
+
+def test_the_store_has_one_place_for_each_model(model, references, tmp_path):
+    options = {"reference": references, "population": POPULATION, "store": tmp_path}
+    first = run(model, ("rmia", "lira"), **options)
+    assert first.provenance["num_stored_before"] == 0
+    more = run(model, ("rmia", "reference"), [*TEXTS, "one more"], **options)
+    assert more.provenance["num_stored_before"] == 4 * (len(TEXTS) + len(POPULATION))
+    np.testing.assert_array_equal(more["rmia"][:-1], first["rmia"])
+    single = run(model, "reference", reference=references[1], store=tmp_path)
+    assert single.provenance["num_stored_before"] == 2 * len(TEXTS)
+
+
+def test_several_checkpoints_are_in_memory_one_at_a_time(model, references, tmp_path, monkeypatch):
+    from tdd.models import checkpoint
+
+    paths = [str(tmp_path / str(i)) for i in range(3)]
+    read = []
+
+    def load(path, **options):
+        read.append(path)
+        return references[paths.index(path)]
+
+    monkeypatch.setattr(models, "load", load)
+    assert checkpoint.load is not load
+    found = models.find_references(paths, None, tdd.scoring.devices.find_devices())
+    assert [callable(one.params) for one in found.values()] == [True] * 3
+    assert list(found) == ["reference", "reference 2", "reference 3"]
+    table = run(model, "lira", reference=paths)
+    np.testing.assert_array_equal(table["lira"], run(model, "lira", reference=references)["lira"])
+    assert read == paths + paths + paths  # found twice, and each loaded when its turn came
+    assert table.provenance["reference"] == paths
+    assert not callable(models.find_references(paths[0], None, tdd.scoring.devices.find_devices())["reference"].params)
+
+
+@pytest.mark.parametrize(
+    ("scores", "given", "message"),
+    [
+        ("lira", {}, "'lira' needs a second model: pass reference="),
+        ("lira", {"reference": 1}, "'lira' needs at least 2 reference models, got 1"),
+        ("reference", {"reference": 0}, "reference is an empty list"),
+        ("rmia", {"reference": 1}, "'rmia' needs texts that no model was trained on: pass population="),
+        ("loss", {"population": POPULATION}, "population is given but no score uses it; add 'rmia'"),
+        ("fsd", {}, "'fsd' needs texts that the model has not seen: pass tune_on="),
+        ("lira:variance=x", {"reference": 2}, "variance='x' is unknown"),
+        ("lira:signal=x", {"reference": 2}, "signal='x' is unknown"),
+        ("rmia:a=1.1", {}, r"a=1.1 must be a number in \[0, 1\]"),
+        ("rmia:gamma=0", {}, "gamma=0 must be a finite number above 0"),
+        ("fsd:of=grad_norm", {}, "of=grad_norm is not a score of one pass; choose one of loss, zlib"),
+        ("fsd:of=fsd", {}, "of=fsd is not a score of one pass"),
+        ("fsd:k=0.1", {}, "'fsd' has no parameter 'k'; it has of, epochs, rate, rank, seed"),
+        ("fsd:rank=0", {}, "rank=0 must be a whole number of at least 1"),
+        ("fsd:rank=17", {"tune_on": UNSEEN}, "rank=17 exceeds the smaller side"),
+        (("fsd", "fsd:seed=1"), {"tune_on": UNSEEN}, "'fsd' and 'fsd:seed=1' ask for different fine-tunings"),
+        ("rmia", {"reference": 1, "population": ["w1", "one \n two  three "]}, "to score is in population: '1'"),
+        ("fsd", {"tune_on": ["one\ttwo three"]}, "1 of the texts to score is in tune_on: '1'; the score of"),
+        (("fsd", "con_recall"), {"tune_on": ["a b"], "prefix": ["a b"], "member_prefix": ["c", "a  b"]},
+         "1 of prefix is in member_prefix: '1'"),
+        (("fsd", "con_recall"), {"tune_on": ["a b"], "prefix": ["c d"], "member_prefix": ["a  b"]},
+         "1 of tune_on is in member_prefix: '1'"),
+    ],
+)  # fmt: skip
+def test_messages(model, references, scores, given, message):
+    if isinstance(given.get("reference"), int):
+        given = {**given, "reference": references[: given["reference"]]}
+    with pytest.raises(InputError, match=message):
+        run(model, scores, ["one two three"], **given)
+
+
+def test_a_model_is_named_once(model):
+    with pytest.raises(InputError, match="reference names 'other' more than once"):
+        run(model, "lira", reference=["other", "other"])
+
+
+def test_unseen_texts_may_serve_several_scores(model, references):
+    table = run(model, ("fsd", "recall", "rmia"), tune_on=UNSEEN, prefix=UNSEEN[:2], population=UNSEEN,
+                reference=references[0])  # fmt: skip
+    assert all(np.isfinite(table[name]).all() for name in table.values)
+
+
+def test_an_audit_refuses_a_text_of_any_role(model, references):
+    texts, known = list(TEXTS), random_texts(9, seed=7, shortest=3, longest=30)
+    for options, name in (
+        ({"score": "fsd", "tune_on": [*UNSEEN, known[4]]}, "tune_on"),
+        ({"score": "rmia", "population": [*POPULATION, f" {known[4]}"], "reference": references[0]}, "population"),
+    ):
+        with pytest.raises(InputError, match=f"1 of the texts to score is in {name}: 'calibration/5'"):
+            tdd.run_audit(model, texts, known, alpha=0.2, progress=False, **options)
+
+
+def test_an_audit_records_what_was_fixed(model, references):
+    known = random_texts(9, seed=7, shortest=3, longest=30)
+    audit = tdd.run_audit(model, list(TEXTS), known, alpha=0.2, progress=False, score="lira", reference=references,
+                          extra_scores=["fsd"], tune_on=UNSEEN)  # fmt: skip
+    recorded = audit.run["model"]
+    assert [one["name"] for one in recorded["reference"]] == ["model in memory"] * 3
+    assert len({one["sha256"] for one in recorded["reference"]}) == 3
+    assert recorded["scoring"]["parameters"]["lira"] == {"variance": "pooled", "signal": "loss"}
+    assert audit.run["options"]["tune_on"] == recorded["scoring"]["tune_on"]["sha256"]
+    (point,) = [point for point in audit.run["open_points"] if "before any result" in point]
+    assert "reference" in point
+    assert "tune_on" in point
+
+
+def test_a_dump_of_log_probabilities_has_one_reference():
+    dump = [{"id": "a", "log_probs": [None, -1.0, -3.0]}]
+    with pytest.raises(InputError, match="several reference models"):
+        tdd.score_log_probs(dump, "lira", reference=dump)
+    with pytest.raises(InputError, match="needs the model itself"):
+        tdd.score_log_probs(dump, "fsd")
+
+
+def test_scores_that_use_none_of_it_have_no_further_pass():
+    assert not any({"reference", "population", "tuned"} & {*SCORES[name].passes} for name in ("loss", "recall", "zlib"))
+    assert math.isclose(float(parse_score("rmia").parameters["a"]), 0.3)
