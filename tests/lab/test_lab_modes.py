@@ -114,8 +114,8 @@ def test_a_step_of_all_batches_moves_as_one_large_batch(tokenizer, toy):
     one = train(TOY, toy, tokenizer, TEXTS, config=large)
     assert [line["step"] for line in many.history] == [line["step"] for line in one.history] == [1]
     assert many.history[0]["loss"] == pytest.approx(one.history[0]["loss"], rel=1e-6)
-    moved = [np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (many.params, one.params)), strict=True)]
-    assert np.median(moved) < 1e-4 * CONFIG.learning_rate
+    moved = [np.abs(a - b).ravel() for a, b in zip(*map(jax.tree.leaves, (many.params, one.params)), strict=True)]
+    assert np.quantile(np.concatenate(moved), 0.999) < 1e-4 * CONFIG.learning_rate
 
 
 def test_steps_of_an_epoch_are_rounded_up_and_never_cross_it(tokenizer, toy, rows):
