@@ -20,13 +20,15 @@ from .probe.probe import Probe as Probe
 from .procedures.anytime import trajectory_test as trajectory_test
 from .procedures.best_score import BestScore as BestScore
 from .procedures.best_score import best_score as best_score
-from .procedures.bounds import dkw_fdp_bounds as dkw_fdp_bounds
 from .procedures.bounds import fdp_bounds as fdp_bounds
 from .procedures.bounds import fdp_bounds_of_ranks as fdp_bounds_of_ranks
 from .procedures.clusters import cluster_ptdi as cluster_ptdi
+from .procedures.combined_score import CombinedScore as CombinedScore
+from .procedures.combined_score import combined_score as combined_score
 from .procedures.combining import combine_p_values as combine_p_values
 from .procedures.conditional import ConditionalBH as ConditionalBH
 from .procedures.conditional import calibration_conditional_p_values as calibration_conditional_p_values
+from .procedures.dataset_inference import dataset_inference as dataset_inference
 from .procedures.evalues import average_e_values as average_e_values
 from .procedures.evalues import closed_e_bh as closed_e_bh
 from .procedures.evalues import conformal_e_values as conformal_e_values

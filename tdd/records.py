@@ -257,7 +257,7 @@ class Evidence:
       scores: [m] or [K, m] scores of the candidates, one row a detector or model.
       mask: [m] bool, True = real item; None where all are.
       calibration_mask: [n] bool, True = real item; None where all are.
-      members: [n1] scores of known members.
+      members: [n1] or [K, n1] scores of known members.
       knockoffs: [m, k] scores of the candidates' knockoffs.
       calibration_knockoffs: [n, k] scores of the calibration items' knockoffs.
       weights: [m] density ratio of each candidate.

@@ -116,7 +116,7 @@ def evidence_of(
     return Evidence(
         (calibration if len(calibration) else np.zeros((len(names), 0)))[row],
         candidates[row],
-        members=known(columns("member", names[0]).reshape(-1)) if "members" in procedure.needs else None,
+        members=known(columns("member", *names)[row]) if "members" in procedure.needs else None,
         knockoffs=known(columns("candidate", *knockoffs).T),
         calibration_knockoffs=known(columns("calibration", *knockoffs).T),
         weights=known(columns("candidate", weight).reshape(-1)),

@@ -138,7 +138,11 @@ def read_inputs(
     clustered = group_field is not None and isinstance(procedure, PTDI)
     check_clusters_named(procedure, clustered)
     if (members is None) == ("members" in needs):
-        raise InputError('members are needed for proportion="moment", and only for it')
+        raise InputError(
+            f"members is missing: method {name!r} with these options needs known members"
+            if members is None
+            else "members are used by ptdi:proportion=moment and combined_score:learn_from=members only; leave them out"
+        )
     if calibration is None and "calibration" in needs:
         raise InputError(f"calibration is missing: {name} compares candidates with texts for which the null holds")
     if calibration is None and calibration_knockoffs:

@@ -124,11 +124,13 @@ def run_audit(
       score: the score that decides, chosen beforehand; for "td4eval" the scores of the K detectors. By default
         "grad_norm" for "ktd" and "min_k_plus_plus" for the others.
       extra_scores: further scores to compute and store; they decide nothing.
-      method: "ptdi", "best_score", "conditional" or "ktd" (find members); "td4eval", "jmcs" or "jecs" (find clean
-        items); with options as in "ptdi:proportion=none,eta=0.1", or the value, `tdd.PTDI("none", eta=0.1)`.
+      method: "ptdi", "best_score", "combined_score", "conditional" or "ktd" (find members); "td4eval", "jmcs" or "jecs"
+        (find clean items); with options as in "ptdi:proportion=none,eta=0.1", or the value,
+        `tdd.PTDI("none", eta=0.1)`.
       knockoffs: k collections of texts, each with one paraphrase of every candidate, in the same order ("ktd").
       calibration_knockoffs: k collections of texts, each with one paraphrase of every calibration text.
-      members: texts known to be in the training data, for "ptdi:proportion=moment".
+      members: texts known to be in the training data, for "ptdi:proportion=moment" and
+        "combined_score:learn_from=members".
       text_field: field with the text in files and tables.
       knockoff_fields: fields of `candidates` (and of `calibration`) with the paraphrases, instead of `knockoffs`.
       id_field: field with the identifiers; see `tdd.load_texts`.

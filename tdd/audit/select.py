@@ -46,9 +46,9 @@ def select(
       alpha: level in (0, 1).
       score: the column that decides, or the columns of the K detectors ("td4eval") or models ("jmcs", "jecs"); by
         default the only ones there are. It must be chosen before its results are seen.
-      method: "ptdi", "best_score", "conditional", "weighted" and "ktd" find members; "td4eval", "jmcs" and "jecs"
-        find clean items, calibrated on known members. Options are part of it: "ptdi:proportion=none,eta=0.1", or the
-        value `tdd.PTDI("none", eta=0.1)`; see `tdd.PTDI`, `tdd.TD4Eval`, ...
+      method: "ptdi", "best_score", "combined_score", "conditional", "weighted" and "ktd" find members; "td4eval",
+        "jmcs" and "jecs" find clean items, calibrated on known members. Options are part of it:
+        "ptdi:proportion=none,eta=0.1", or the value `tdd.PTDI("none", eta=0.1)`; see `tdd.PTDI`, `tdd.TD4Eval`, ...
       weight_column: column with the density ratio of each item ("weighted"); see `tdd.weighted_conformal_selection`.
       split_column: column with 1 for the calibration items from which "td4eval:combine=split_weights" learns its
         weights.
@@ -106,7 +106,7 @@ def select(
     ids = np.asarray(table.ids, dtype=object)
     check_known_labels(table.labels[calibration], ids[calibration], procedure.null)
     if "members" in procedure.needs and not table.rows("member").size:
-        raise InputError('proportion="moment" needs known members; give a table of members or a member role')
+        raise InputError(f"method {procedure.label!r} needs known members; give a table of members or a member role")
     tables = {role: {name: table.values(name, role) for name in table.scores} for role in _ROLES}
     evidence = evidence_of(
         procedure,

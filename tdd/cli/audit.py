@@ -159,7 +159,11 @@ def _add_select(commands: Any) -> None:
         metavar="WORD",
         help="(default: candidate; with --calibration-role, every row without another role)",
     )
-    select.add_argument("--member-role", metavar="WORD", help="known members, for ptdi:proportion=moment")
+    select.add_argument(
+        "--member-role",
+        metavar="WORD",
+        help="known members, for ptdi:proportion=moment and combined_score:learn_from=members",
+    )
     select.add_argument("--label-field", metavar="FIELD", help="known truth: 1 member, 0 not, blank unknown")
     select.add_argument(
         "--group-field",

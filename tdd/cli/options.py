@@ -151,6 +151,9 @@ options of the methods, the default first:
                eta=0.05, the region of presumed non-members;
                unit=cluster, item or drawn (with --group-field)
   best_score   rule=deterministic or randomized (by --seed; more power)
+  combined_score
+               rule=split or cross_fit;
+               learn_from=candidates or members (with --members)
   conditional  rule=simes, monte_carlo, dkwm or asymptotic;
                delta (default: --delta)
   weighted     rule=heterogeneous, homogeneous or deterministic
@@ -176,9 +179,10 @@ def add_decision(parser: CommandParser) -> None:
         "--method",
         default="ptdi",
         metavar="NAME",
-        help="ptdi, best_score (the best of several scores), conditional (valid for this calibration sample), weighted "
-        "(known density ratios), ktd (find members); td4eval, jmcs, jecs (find clean items). Options follow a colon: "
-        "ptdi:proportion=none,eta=0.1 (default: %(default)s); --help-all lists them",
+        help="ptdi, best_score (the best of several scores), combined_score (one learned from them), conditional "
+        "(valid for this calibration sample), weighted (known density ratios), ktd (find members); td4eval, jmcs, jecs "
+        "(find clean items). Options follow a colon: ptdi:proportion=none,eta=0.1 (default: %(default)s); --help-all "
+        "lists them",
     )
     group.add_argument(
         "--delta",
@@ -187,7 +191,11 @@ def add_decision(parser: CommandParser) -> None:
         help="the simultaneous bounds hold with confidence 1 - DELTA (default: %(default)s)",
     )
     group.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
-    group.add_argument("--members", metavar="FILE", help="known members, for ptdi:proportion=moment")
+    group.add_argument(
+        "--members",
+        metavar="FILE",
+        help="known members, for ptdi:proportion=moment and combined_score:learn_from=members",
+    )
     group.add_argument("--null", choices=["nonmember", "member"], help="check that the method tests this null")
     group.add_argument("--out", metavar="DIR", help="run folder to write; an interrupted run continues there")
     group.add_argument(

@@ -27,7 +27,7 @@ from tdd.procedures.calls import (
     tracing,
 )
 from tdd.procedures.fdp_template import template_for
-from tdd.records import Guarantee, Null, pytree
+from tdd.records import Guarantee, Null, Selection, pytree
 from tdd.validate import InputError, arrays
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "dkw_fdp_bounds",
     "fdp_bounds",
     "fdp_bounds_of_ranks",
+    "fdp_bounds_of_selection",
 ]
 
 _ONE_SCORE = (
@@ -262,6 +263,14 @@ def fdp_bounds_of_ranks(
     real = ranks if mask is None else jnp.where(jnp.asarray(mask), ranks, n + 2)
     template = _drawn_or_given(template, key, delta, num_draws, n, real, n)
     return _apply(template, ranks, n, mask, max_rank=n + 1, null=null)
+
+
+def fdp_bounds_of_selection(selection: Selection, **draws: Any) -> FdpBounds:
+    """`fdp_bounds_of_ranks` of a selection whose p-values are the ranks of one pooled score over n + 1."""
+    n, p = int(selection.num_calibration), np.asarray(selection.p_values)
+    tested = ~np.isnan(p)
+    rank = np.where(tested, np.rint(np.nan_to_num(p, nan=1.0) * (n + 1)), n + 1).astype(np.int64)
+    return fdp_bounds_of_ranks(rank, n, null=selection.null, mask=tested, **draws)
 
 
 def dkw_fdp_bounds(

@@ -16,6 +16,7 @@ __all__ = ["as_procedure", "check_no_options", "known_procedures", "procedure"]
 _OWN = {
     "ptdi": "values",
     "best_score": "best_score",
+    "combined_score": "combined_score",
     "conditional": "conditional",
     "weighted": "weighted",
     "ktd": "ktd",

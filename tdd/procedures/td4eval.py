@@ -19,7 +19,7 @@ from jax.core import Tracer
 from tdd.kernels import combine as cauchy_combination
 from tdd.kernels import conformal, evalues, merge, pooled_ranks, stepup
 from tdd.procedures.best_score import choose, num_rejections, weights_of_detectors
-from tdd.procedures.bounds import fdp_bounds_of_ranks
+from tdd.procedures.bounds import fdp_bounds_of_selection
 from tdd.procedures.calls import first_items, half_level, level_operand, ordered_panels, tracing
 from tdd.procedures.evalues import drawn_uniform
 from tdd.procedures.procedure import WithOption, masks, min_selections_by_rank
@@ -412,7 +412,4 @@ class TD4Eval(WithOption):
     def bounds(self, evidence: Evidence, selection: Selection, **draws: Any) -> Any:  # noqa: D102
         if self.combine not in ("pooled_rank", "split_weights"):
             return "the distribution of merged p-values under the null is unknown; combine=pooled_rank has bounds"
-        n, p = int(selection.num_calibration), np.asarray(selection.p_values)
-        tested = ~np.isnan(p)
-        rank = np.where(tested, np.rint(np.nan_to_num(p, nan=1.0) * (n + 1)), n + 1).astype(np.int64)
-        return fdp_bounds_of_ranks(rank, n, null=self.null, mask=tested, **draws)
+        return fdp_bounds_of_selection(selection, **draws)

@@ -881,7 +881,7 @@ AUDIT = (
     ),
     Fault(
         "certificates: ranks are cut off instead of rounded",
-        "tdd/procedures/td4eval.py",
+        "tdd/procedures/bounds.py",
         "np.rint(np.nan_to_num(p, nan=1.0) * (n + 1))",
         "np.floor(np.nan_to_num(p, nan=1.0) * (n + 1))",
         ("tests/audit/test_procedures.py", "tests/audit/test_run_methods.py"),
@@ -1059,6 +1059,27 @@ STUDIES = (
         "[summary.in_doubt(one) for one in findings]",
         "[False for one in findings]",
         ("tests/exchange/test_run.py",),
+    ),
+    Fault(
+        "discriminant: items are summed in the order in which they come",
+        "kernels/discriminant.py",
+        "first_equal = jax.lax.cummax(jnp.where(new, index, 0))",
+        "first_equal = index",
+        ("tests/procedures/test_combined_score.py",),
+    ),
+    Fault(
+        "combined_score: candidates are compared with the half that was fitted",
+        "tdd/procedures/combined_score.py",
+        '"calibration_mask": calibration_mask & ~training',
+        '"calibration_mask": calibration_mask & training',
+        ("tests/procedures/test_combined_score.py",),
+    ),
+    Fault(
+        "dataset_inference: the fit sees the labels of the tested half",
+        "tdd/procedures/dataset_inference.py",
+        "label = jnp.where(fitted, is_suspect, -1)",
+        "label = jnp.where(fitted | tested, is_suspect, -1)",
+        ("tests/procedures/test_dataset_inference.py",),
     ),
     Fault(
         "evalues: the level has a tolerance that e-BH has not",

@@ -167,6 +167,7 @@ def test_what_cannot_be_traced_is_said():
         ("jmcs:rule=storey", tdd.JMCS("storey")),
         ("jecs:grid=0.3:0.5", tdd.JECS((0.3, 0.5))),
         ("best_score", tdd.BestScore()),
+        ("combined_score:rule=cross_fit", tdd.CombinedScore("cross_fit")),
         ("conditional:rule=dkwm,delta=0.1", tdd.ConditionalBH("dkwm", 0.1)),
         ("weighted:rule=homogeneous", tdd.Weighted("homogeneous")),
     ],

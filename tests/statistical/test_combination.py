@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import pytest
 
 from tdd.kernels import combine, conformal, merge, pooled_ranks, stepup
+from tdd.procedures.combined_score import combined_score
+from tdd.procedures.dataset_inference import dataset_inference
 from tdd.procedures.td4eval import td4eval
 from tdd.study import blocks
-from tdd.study.claims.combination import detector_scores, pooled_by_rejections
+from tdd.study.claims.combination import detector_scores, learned_without_split, pooled_by_rejections
 
 ALPHA = 0.2
 
@@ -130,6 +132,50 @@ def test_weights_learned_on_a_split(panels, sizes, twins, budget):
     guarantees.assert_at_most(split, bound, budget)
     for fdp in broken:
         must_be_caught(fdp, bound, budget)
+
+
+# --- a score learned on the same data ---------------------------------------------------------------------------------
+
+
+def learned(rule):
+    return lambda calibration, scores, key: (
+        combined_score(calibration, scores, alpha=ALPHA, rule=rule, null="member").selected
+    )
+
+
+@pytest.mark.guarantee(checks=4)
+@pytest.mark.parametrize(("panels", "sizes"), [(normal_panels, (3, 29, 8, 2)), (integer_panels, (3, 39, 8, 2))])
+@pytest.mark.slow("long")
+def test_a_learned_score_keeps_its_level_where_it_is_compared_with_items_it_could_not_tell_from_candidates(
+    panels, sizes, budget
+):
+    """Its twin learns with all calibration items in one class, and compares with the same items."""
+    bound = ALPHA * sizes[2] / (sizes[2] + sizes[3])
+    twin = lambda calibration, scores, key: learned_without_split(calibration, scores)  # noqa: E731
+    split, cross_fit, broken = fdps_of([learned("split"), learned("cross_fit"), twin], panels, sizes)
+    guarantees.assert_at_most(split, bound, budget)
+    guarantees.assert_at_most(cross_fit, bound, budget)
+    must_be_caught(broken, bound, budget)
+
+
+@pytest.mark.guarantee(checks=2)
+@pytest.mark.slow("long")
+def test_splits_of_two_sets_are_merged_under_any_dependence(budget):
+    """The twins take the smallest p-value of the splits, and Fisher's combination of them."""
+
+    def one(key):
+        data, own = jax.random.split(key)
+        heldout, suspect = normal_panels(data, 3, 16, 16, 0)
+        found = dataset_inference(suspect, heldout, key=own, num_splits=4, num_draws=39)
+        twins = {"smallest": found.split_p_values.min(), "fisher": combine.fisher(found.split_p_values).p_value}
+        p = {"merged": found.p_value, "one": found.split_p_values[0], **twins}
+        return jax.tree.map(lambda x: (x <= 0.05 * (1 + 1e-5)).astype(jnp.float32), p)
+
+    found = guarantees.simulate(one, seed=9)
+    guarantees.assert_at_most(found["merged"], 0.05, budget)
+    guarantees.assert_at_most(found["one"], 0.05, budget)
+    must_be_caught(found["smallest"], 0.05, budget)
+    must_be_caught(found["fisher"], 0.05, budget)
 
 
 # --- across items under any dependence --------------------------------------------------------------------------------

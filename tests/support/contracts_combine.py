@@ -7,7 +7,7 @@ import numpy as np
 import references_combine as ref
 from contract_entry import Entry
 
-from tdd.kernels import combine, conformal, merge, pooled_ranks
+from tdd.kernels import combine, conformal, discriminant, merge, pooled_ranks
 
 TAU = 0.4
 
@@ -214,7 +214,40 @@ def rank_entry(null, rule, make, label):
     return Entry("pooled_ranks.rank", rank_call(null, rule), make, rank_reference(null, rule), label=label)
 
 
+def classes(draw, labels):
+    """Scores of items of the given classes; some extreme in the first row, one NaN."""
+
+    def make(rng, n, m):
+        scores, label = draw(rng, (m, 3)), rng.choice(labels, m).astype(np.int32)
+        scores[: m // 3, 0] -= 2
+        label[: m // 3] = max(labels)
+        if m > 3:
+            scores[m - 1, 1] = np.nan
+        return {"scores": scores, "label": label, "mask": rng.random(m) < 0.9}
+
+    return make
+
+
+def discriminant_entry(null, sparse, make, label):
+    def call(scores, label, mask=None):
+        return discriminant.discriminant(scores.T, label, null=null, sparse=sparse, mask=mask)._asdict()
+
+    return Entry(
+        "discriminant.discriminant",
+        call,
+        make,
+        lambda scores, label, mask=None: ref.discriminant(scores, label, null, sparse, mask),
+        items=("scores", "label"),
+        calibration=(),
+        masks={"scores": "mask"},
+        label=label,
+        tolerance=5e-5,  # a system of equations in single precision
+    )
+
+
 ENTRIES = [
+    discriminant_entry("nonmember", True, classes(continuous, [0, 1]), "sparse"),
+    discriminant_entry("member", False, classes(tied, [0, 1, 2, -1]), "ties"),
     elementwise("combine.cauchy", lambda p_values: combine.cauchy(p_values), groups, ref.each_row(ref.cauchy)),
     elementwise(
         "combine.cauchy",

@@ -75,6 +75,53 @@ def merged(method):
     return merge
 
 
+def discriminant(scores, label, null, sparse, mask=None):
+    """Shrunken linear discriminant of normal scores, item by item."""
+    kept = np.flatnonzero(real_rows(scores, mask))
+    value, kind = np.asarray(scores, float)[kept], np.asarray(label)[kept]
+    size, width = len(kept), scores.shape[1]
+    sign = 1 if null == "member" else -1
+    place = np.array(
+        [
+            [2 * (sign * v[k] > sign * value[:, k]).sum() + (v[k] == value[:, k]).sum() for k in range(width)]
+            for v in value
+        ]
+    ).reshape(size, width)
+    x = stats.norm.ppf(place / (2 * max(size, 1)))
+    first, second = np.flatnonzero(kind == 0), np.flatnonzero(kind == 1)
+    mean = x[first].mean(0) if len(first) else np.zeros(width)
+    centred = x[first] - mean
+    covariance = centred.T @ centred / max(len(first), 1)
+
+    def weights(v):
+        false = np.array([(1 + (v[first] >= y).sum()) / (1 + len(first)) for y in v])
+        reached = np.array([max((v[second] >= y).sum(), 1) / max(len(second), 1) for y in v])
+        return np.maximum(1 - false / reached, 0) if len(second) else np.zeros(size)
+
+    def fit(w):
+        w = np.array([w[i] if kind[i] == 1 else float(kind[i] == 2) for i in range(size)])
+        total = w.sum()
+        difference = w @ x / total - mean if total > 1e-6 else np.zeros(width)
+        error = np.sqrt(np.diag(covariance) * (1 / max(len(first), 1) + 1 / max(total, 1e-38))) * sparse
+        left = np.sign(difference) * np.maximum(abs(difference) - error, 0)
+        b = np.linalg.solve(covariance + 0.05 * np.eye(width), left) if left.any() else np.ones(width)
+        return b, x @ b
+
+    w = np.ones(size)
+    if sparse:
+        w = np.max([weights(v) for v in (*place.T, place.sum(1))], axis=0)
+        w = weights(fit(w)[1])
+    b, g = fit(w)
+    out = np.full(len(scores), np.nan)
+    out[kept] = g
+    return {"statistic": out, "coefficients": b}
+
+
+def real_rows(scores, mask):
+    known = ~np.isnan(scores).any(axis=1)
+    return known if mask is None else known & mask
+
+
 def classical(method):
     """SciPy's p-value and statistic of a group [K]."""
 

@@ -13,11 +13,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, pooled_ranks, stepup
+from tdd.kernels import conformal, discriminant, pooled_ranks, stepup, student
+from tdd.procedures.combined_score import combined_score
+from tdd.procedures.dataset_inference import split_p_value
 from tdd.procedures.td4eval import td4eval
 from tdd.study.claims import Claim, Setting, false_discovery_proportion
 
-__all__ = ["CLAIMS", "detector_scores", "pooled_by_rejections"]
+__all__ = ["CLAIMS", "detector_scores", "learned_without_split", "pooled_by_rejections"]
 
 _ALPHA = 0.2
 _Select = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -47,6 +49,22 @@ def pooled_by_rejections(calibration: jax.Array, scores: jax.Array, alpha: Any =
     weights = jnp.where(jnp.any(counts > 0), counts, 1).astype(scores.dtype)
     ranked = pooled_ranks.rank(calibration, scores, null="member", rule="cauchy", weights=weights)
     return stepup.bh_ranks(ranked.combined.rank, bound - 1, alpha, max_rank=bound).reject
+
+
+def learned_without_split(calibration: jax.Array, scores: jax.Array, alpha: Any = _ALPHA) -> jax.Array:
+    """A score learned with all calibration items in one class, the candidates in the other, then ranks among them."""
+    n, m = calibration.shape[1], scores.shape[1]
+    label = (jnp.arange(n + m) >= n).astype(jnp.int32)
+    g = discriminant.discriminant(jnp.concatenate([calibration, scores], axis=1), label, null="member", sparse=True)
+    ranked = conformal.rank(g.statistic[:n], g.statistic[n:], null="member")
+    return stepup.bh_ranks(ranked.rank, n, alpha, max_rank=n + 1).reject
+
+
+def _combined(rule: Any) -> _Select:
+    """Selection of tdd.combined_score."""
+    return lambda calibration, scores, key: (
+        combined_score(calibration, scores, alpha=_ALPHA, rule=rule, null="member").selected
+    )
 
 
 def _by(combine: str, *, keyed: bool = False, **options: Any) -> _Select:
@@ -93,6 +111,33 @@ def _setting(words: str, members: int, clean: int, shifts: list[float], rho: flo
     return Setting(f"{words}, level {_ALPHA}", "FDR", _ALPHA, fdp)
 
 
+_SETS = 0.05
+"""Level of the tests of one set against another."""
+
+
+def _sets(key: jax.Array, rule: str) -> jax.Array:
+    """Whether 20 suspect items are told from 20 held-out ones of one law, three scores with correlation .3.
+
+    "same": the score is learned from all items and tested on them, else learned from half of them.
+    """
+    same = rule == "same"
+    data, own = jax.random.split(key)
+    pooled = jnp.concatenate(detector_scores(data, 20, jnp.zeros((3, 20)), 0.3), axis=1)
+    fitted = jnp.ones(40, bool) if same else jnp.arange(40) % 2 == 0
+    tested = fitted if same else ~fitted
+    options: dict[str, Any] = {"test": "t" if same else "permutation", "num_draws": 19, "key": own}
+    log_p, *_ = split_p_value(pooled, jnp.arange(40) >= 20, fitted, tested, **options)
+    return (log_p <= jnp.log(_SETS) + 1e-6).astype(jnp.float32)
+
+
+def _sets_without_outliers(key: jax.Array, rule: Any) -> jax.Array:
+    """Welch's t-test of one fixed score, 100 items a set, after the 2 largest and smallest of each set are removed."""
+    low, high = jnp.sort(jax.random.normal(key, (2, 100)), axis=1)[:, 2:-2]
+    error = (jnp.var(low, ddof=1) + jnp.var(high, ddof=1)) / 96
+    log_p = student.log_sf((jnp.mean(high) - jnp.mean(low)) / jnp.sqrt(error), 2 * 95.0)
+    return (log_p <= jnp.log(_SETS)).astype(jnp.float32)
+
+
 _SETTINGS = {
     "members-5": _setting(
         "20 members, none clean, 99 calibration items, 5 independent detectors", 20, 0, [0.0] * 5, 0.0
@@ -132,6 +177,21 @@ _ROWS: tuple[tuple[str, str, bool, _Select, tuple[str, ...]], ...] = (
 """(name, procedure, holds, rule, settings)"""
 
 
+_LEARNED = Setting(
+    f"10 members, none clean, 29 calibration items, 3 detectors with correlation .3, level {_ALPHA}",
+    "FDR",
+    _ALPHA,
+    partial(_fdp, num_calibration=29, members=10, clean=0, shifts=[0.0] * 3, rho=0.3),
+)
+_TWO_SETS = Setting(
+    f"20 suspect and 20 held-out items of one law, three scores with correlation .3, level {_SETS}",
+    "size",
+    _SETS,
+    _sets,
+)
+_ONE_LAW = Setting(
+    f"100 suspect and 100 held-out values of one normal law, level {_SETS}", "size", _SETS, _sets_without_outliers
+)
 _ONE_MEMBER = Setting(
     "one member, 199 calibration items, 10 detectors with correlation .3, level 0.2", "size", _ALPHA, _size
 )
@@ -148,4 +208,15 @@ CLAIMS: tuple[Claim, ...] = (
         False, "average"),
     _ONE_MEMBER.claim("combination/size-pooled-rank", "pooled ranks with equal weights", True, "pooled_rank"),
     _ONE_MEMBER.claim("combination/size-hommel", "Hommel's merged p-values", True, "hommel"),
+    _LEARNED.claim(
+        "combination/learned-on-all", "a score learned with all calibration items against the candidates, BH", False,
+        lambda calibration, scores, key: learned_without_split(calibration, scores)),
+    _LEARNED.claim(
+        "combination/combined-score", "tdd.combined_score: learned with half of the calibration items, BH", True,
+        _combined("split")),
+    _TWO_SETS.claim("sets/one-half", "a score fitted and tested on the same items, Welch's t-test", False, "same"),
+    _TWO_SETS.claim(
+        "sets/permutation", "tdd.dataset_inference: fitted on half, permutation test on the other", True, "halves"),
+    _ONE_LAW.claim(
+        "sets/outliers", "t-test without the largest and smallest 2% of each set (Maini et al.)", False, None),
 )  # fmt: skip

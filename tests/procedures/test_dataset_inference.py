@@ -1,0 +1,115 @@
+"""A suspect set against a held-out set: what the p-values are, laws, messages."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from tdd import InputError, dataset_inference
+from tdd.kernels.discriminant import discriminant
+from tdd.procedures.dataset_inference import split_p_value
+
+RNG = np.random.default_rng(0)
+SUSPECT, HELDOUT = RNG.normal(size=(3, 60)) - 1, RNG.normal(size=(3, 50))
+KEY = jax.random.key(0)
+
+
+def one_split(scores, is_suspect, fitted, test, num_draws=999):
+    return split_p_value(
+        jnp.asarray(scores, jnp.float32),
+        jnp.asarray(is_suspect),
+        jnp.asarray(fitted),
+        jnp.asarray(~fitted),
+        test=test,
+        num_draws=num_draws,
+        key=KEY,
+    )
+
+
+def values(scores, is_suspect, fitted):
+    label = jnp.asarray(np.where(fitted, is_suspect, -1), jnp.int32)
+    return np.asarray(
+        discriminant(jnp.asarray(scores, jnp.float32), label, null="nonmember", sparse=False).statistic, float
+    )
+
+
+def test_the_permutation_p_value_is_that_of_all_labellings():
+    rng = np.random.default_rng(1)
+    scores, is_suspect = rng.normal(size=(2, 24)), np.arange(24) >= 12
+    fitted = np.arange(24) % 12 >= 5
+    scores[:, is_suspect] -= 0.8
+    log_p, auc, weights = one_split(scores, is_suspect, fitted, "permutation", num_draws=20_000)
+    g = values(scores, is_suspect, fitted)[~fitted]
+    rank, suspect = stats.rankdata(g), is_suspect[~fitted]
+    sums = np.array([rank[list(chosen)].sum() for chosen in itertools.combinations(range(10), 5)])
+    exact = (sums >= rank[suspect].sum()).mean()
+    assert abs(math.exp(log_p) - exact) < 4 * math.sqrt(exact * (1 - exact) / 20_000)
+    np.testing.assert_allclose(auc, (g[suspect][:, None] > g[~suspect]).mean(), rtol=1e-6)
+    np.testing.assert_allclose(np.abs(weights).sum(), 1, rtol=1e-6)
+
+
+def test_the_t_test_is_welch():
+    scores, is_suspect = np.concatenate([HELDOUT, SUSPECT], axis=1), np.arange(110) >= 50
+    fitted = np.arange(110) % 2 == 0
+    g = values(scores, is_suspect, fitted)
+    groups = g[~fitted & is_suspect], g[~fitted & ~is_suspect]
+    expected = stats.ttest_ind(*groups, equal_var=False, alternative="greater").pvalue
+    np.testing.assert_allclose(one_split(scores, is_suspect, fitted, "t")[0], np.log(expected), rtol=1e-4)
+
+
+def test_no_label_of_a_tested_item_is_seen_by_the_fit():
+    scores, is_suspect = np.concatenate([HELDOUT, SUSPECT], axis=1), np.arange(110) >= 50
+    fitted = np.arange(110) % 2 == 0
+    swapped = np.where(fitted, is_suspect, ~is_suspect)
+    np.testing.assert_array_equal(values(scores, is_suspect, fitted), values(scores, swapped, fitted))
+
+
+@pytest.mark.slow("long")
+def test_splits_are_merged_by_twice_their_median():
+    for num_splits in (1, 4, 5):
+        found = dataset_inference(SUSPECT, HELDOUT, key=KEY, num_splits=num_splits, num_draws=199)
+        middle = math.ceil(num_splits / 2)
+        p = np.sort(found.split_p_values)[middle - 1] * num_splits / middle
+        np.testing.assert_allclose(found.p_value, min(p, 1), rtol=1e-5)
+    assert found.method == "dataset_inference/permutation"
+    assert 0.6 < float(found.statistic) < 1
+    assert (int(found.num_suspect), int(found.num_heldout)) == (60, 50)
+    assert float(found.p_value) < 0.05
+    assert np.asarray(found.weights).min() > 0
+
+
+@pytest.mark.slow("long")
+def test_suspects_that_look_less_like_members_are_told_by_the_weights():
+    found = dataset_inference(-SUSPECT, HELDOUT, key=KEY, test="t")
+    assert float(found.p_value) < 0.05
+    assert np.asarray(found.weights).sum() < 0
+
+
+def test_masks_and_gaps_count_alike():
+    gaps = SUSPECT.copy()
+    gaps[1, 4] = np.nan
+    left_out = dataset_inference(gaps, HELDOUT, key=KEY, test="t", num_splits=2)
+    masked = dataset_inference(SUSPECT, HELDOUT, key=KEY, test="t", num_splits=2, suspect_mask=np.arange(60) != 4)
+    assert int(left_out.num_suspect) == 59
+    np.testing.assert_array_equal(left_out.split_p_values, masked.split_p_values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        ((SUSPECT[:2], HELDOUT), {}, "suspect has 2 scores and heldout has 3"),
+        ((SUSPECT[:, :3], HELDOUT), {}, "suspect has 3 items with all scores; at least 4"),
+        ((SUSPECT[0], HELDOUT), {}, "suspect must be two-dimensional"),
+        ((SUSPECT, HELDOUT), {"test": "z"}, "test must be one of"),
+        ((SUSPECT, HELDOUT), {"key": 3}, "key must be a PRNG key"),
+        ((SUSPECT, HELDOUT), {"num_splits": 0}, "num_splits must be a whole number"),
+        ((SUSPECT, np.where(HELDOUT > 2, np.inf, HELDOUT)), {}, "heldout"),
+    ],
+)
+def test_messages(arguments, options, words):
+    with pytest.raises(InputError, match=words):
+        dataset_inference(*arguments, **{"key": KEY, **options})
