@@ -41,7 +41,7 @@ ALPHA = 0.1
 REFERENCES = 1
 """Reference models; a list of several is given where there are several."""
 PARTS = {
-    "member": 100, "nonmember": 200, "background": 100, "beside": 200, "corpus": 200, "prefix": 2, "member_prefix": 2,
+    "member": 100, "nonmember": 200, "background": 100, "beside": 120, "corpus": 200, "prefix": 2, "member_prefix": 2,
     "population": 50, "tune_on": 50,
 }  # fmt: skip
 """Documents by use. "beside" trains the reference models; member_prefix is trained on; the last five are those that
