@@ -53,7 +53,7 @@ STEPS, EVERY, BATCH, LENGTH, VOCABULARY = 400, 20, 8, 32, 320
 ITEMS, LEAK, RATE, DRAWS = 100, 200, 3e-3, 1_999
 SHARES, COPIES, ALPHAS = (0.1, 0.3, 1.0), (1, 4, 16), (0.05, 0.2)
 CLEAN_RUNS, PLANTED_RUNS = 200, 24
-SEEDS, POOL, SIZE, DIVISIONS, WORDS, CONTEXT, LEVEL = 10, 250, 50, 1_000, 8, 320, 0.1
+SEEDS, POOL, CALIBRATION, CANDIDATES, DIVISIONS, WORDS, CONTEXT, LEVEL = 10, 250, 99, 10, 1_000, 8, 320, 0.1
 TAKEN = {"recall": 8, "fsd:rate=0.01": 24}
 """Score -> texts that its prefix or its fine-tuning takes."""
 
@@ -272,11 +272,11 @@ def share_with_selections(scores: np.ndarray, taken: int, place: str, rng: np.ra
     divisions = []
     for _ in range(DIVISIONS):
         others = scores[taken:][rng.permutation(len(scores) - taken)]
-        used = scores[:taken] if place != "left out" else scores[:0]
+        calibration, candidates = np.split(others[: CALIBRATION + CANDIDATES], [CALIBRATION])
         if place == "calibration":
-            calibration, candidates = np.concatenate([used, others[: SIZE - taken]]), others[SIZE : 2 * SIZE]
-        else:
-            calibration, candidates = others[:SIZE], np.concatenate([used, others[SIZE : 2 * SIZE - len(used)]])
+            calibration[:taken] = scores[:taken]
+        elif place == "candidates":
+            candidates[: CANDIDATES // 2] = rng.choice(scores[:taken], CANDIDATES // 2, replace=False)
         divisions.append((calibration, candidates))
     return float(selects(*map(np.array, zip(*divisions, strict=True))).mean())
 
@@ -285,7 +285,7 @@ def share_with_selections(scores: np.ndarray, taken: int, place: str, rng: np.ra
 @jax.vmap
 def selects(calibration: jax.Array, candidates: jax.Array) -> jax.Array:
     """Whether PTDI selects anything."""
-    return tdd.ptdi(calibration, candidates, LEVEL).selected.any()
+    return tdd.ptdi(calibration, candidates, alpha=LEVEL).selected.any()
 
 
 def score_leaks(seeds: int) -> dict[str, Any]:
@@ -319,8 +319,9 @@ def score_leaks(seeds: int) -> dict[str, Any]:
     return {
         "command": f"python -m benchmarks.leak --scores --seeds {seeds}",
         "versions": versions(),
-        "setting": {"seeds": seeds, "divisions": DIVISIONS, "calibration": SIZE, "candidates": SIZE, "alpha": LEVEL,
-                    "width": 32, "layers": 2, "seconds": time.perf_counter() - begin},
+        "setting": {"seeds": seeds, "divisions": DIVISIONS, "calibration": CALIBRATION,
+                    "candidates": CANDIDATES, "alpha": LEVEL, "width": 32, "layers": 2,
+                    "seconds": time.perf_counter() - begin},
         "rows": [
             {"score": name, "taken": TAKEN[name], "place": place, "fdr": float(np.mean(found)),
              "standard_error": float(np.std(found, ddof=1) / np.sqrt(len(found))), "by_seed": found}

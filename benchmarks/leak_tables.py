@@ -28,7 +28,8 @@ def score_leak(result: dict[str, Any]) -> str:
         f"**A score's own texts** (`benchmarks/leak.py --scores`). FDR of PTDI at α = {setting['alpha']:g} where every "
         f"candidate is a non-member, of {setting['calibration']} calibration texts and {setting['candidates']} "
         "candidates, if the non-members that ReCaLL's prefix or FSD's fine-tuning took are left out of both, as "
-        "`tdd.score` demands, or stay among the calibration texts, or among the candidates. Mean ± standard error over "
+        "`tdd.score` demands, or all stay among the calibration texts, or make half of the candidates. Mean ± "
+        "standard error over "
         f"{setting['seeds']} decoders of width {setting['width']}, each with {setting['divisions']:,} random divisions "
         "of the other non-members."
     )
