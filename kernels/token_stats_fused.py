@@ -35,7 +35,8 @@ _LEAST = -1e30
 
 _LANES, _SUBLANES = 128, 8
 _TPU_ROWS, _TPU_COLUMNS, _TPU_PART = 1024, 2048, 256
-_TPU_BYTES = 2**22  # of a block of the readout; twice as many of one of the hidden states
+_TPU_BYTES = 2**22  # of a block of the hidden states, or of the readout; six of them are in fast memory
+_TPU_WIDEST = 2**14  # bytes of a row
 _TPU_MEMORY = 48 * 2**20
 _GPU_ROWS, _GPU_COLUMNS, _GPU_DEPTH = 128, 256, 64
 _GPU_PROGRAMS = 264  # twice the multiprocessors of a Hopper GPU
@@ -60,7 +61,8 @@ def takes(platform: str, vocab_size: int, width: int, dtype: Any) -> bool:
     NVIDIA GPUs have matrix units for 16 bits only; a TPU multiplies float32 in parts.
     """
     if platform == "tpu":
-        return width % _LANES == 0 and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float32)
+        fits = width % _LANES == 0 and width * jnp.dtype(dtype).itemsize <= _TPU_WIDEST
+        return fits and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float32)
     narrow = jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
     return width % _GPU_DEPTH == 0 and vocab_size >= _GPU_COLUMNS and narrow
 
@@ -173,7 +175,7 @@ def _by_triton(
 def _mosaic(vocab_size: int, width: int, dtype: Any) -> tuple[Callable[..., Any], int]:
     """The form for TPUs, and the rows of its blocks."""
     bytes_of_row = width * jnp.dtype(dtype).itemsize
-    rows = min(_TPU_ROWS, max(2 * _TPU_BYTES // bytes_of_row // _TPU_PART * _TPU_PART, _TPU_PART))
+    rows = min(_TPU_ROWS, max(_TPU_BYTES // bytes_of_row // _TPU_PART * _TPU_PART, _TPU_PART))
     columns = min(_TPU_COLUMNS, max(_TPU_BYTES // bytes_of_row // _LANES * _LANES, _LANES))
     columns = min(columns, pl.cdiv(vocab_size, _LANES) * _LANES)
     return functools.partial(_by_mosaic, rows=rows, columns=columns), rows
