@@ -5,14 +5,17 @@ The choice follows the platform that a program is lowered for, not the process's
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import re
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["all_gpus_since_ampere", "product", "quotient", "stored"]
+__all__ = ["all_gpus_since_ampere", "fused_on", "one_device", "product", "quotient", "stored"]
 
 _FRACTION_BITS = 23
 _STEPS = 4
@@ -45,6 +48,30 @@ def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
         preferred_element_type=jnp.float32,
     )
     return lax.platform_dependent(left, right, cuda=in_parts, default=exact)
+
+
+_one_device = contextvars.ContextVar("one_device", default=False)
+
+
+@contextlib.contextmanager
+def one_device() -> Iterator[None]:
+    """Programs traced inside run on one device, or are one device's part of `jax.shard_map`. Also a decorator."""
+    before = _one_device.set(True)
+    try:
+        yield
+    finally:
+        _one_device.reset(before)
+
+
+def fused_on(platform: str) -> bool:
+    """Whether a fused kernel may be traced for "gpu" or "tpu": XLA cannot divide one between devices."""
+    return _one_device.get() and platform in _accelerators()
+
+
+@functools.lru_cache(maxsize=1)
+def _accelerators() -> frozenset[str]:
+    """The platforms of this process, which alone are compiled for."""
+    return frozenset(device.platform for device in jax.local_devices()) - {"cpu"}
 
 
 @functools.lru_cache(maxsize=1)

@@ -2,7 +2,9 @@
 
 The time is an estimate for ranking programs, not a measurement. On a GPU each instruction outside a fusion is one
 kernel, which takes the largest of: its bytes over the bandwidth, its flops over the rate of their type, and one launch.
-On a TPU it is the sum of the cycles that the compiler states itself.
+On a TPU it is the sum of the cycles that the compiler states itself. It states none of a kernel written in Pallas and
+does not show its products: the fused head takes the time of its flops and then of the instructions that its compiled
+code spends on a logit (`LOGIT`); splash attention takes that of the bundles of its compiled code.
 """
 
 from __future__ import annotations
@@ -23,13 +25,16 @@ WAIT = 15e-6
 REACHED_BANDWIDTH = 0.85
 RATES = {"bf16": 790e12, "f16": 790e12, "f32": 400e12, "f32 exact": 50e12, "f64": 50e12}
 """flop/s that matrix products reach on a Hopper GPU, by the type of their factors; f32 is TF32."""
+LOGIT = {"gpu": 26 / 29.6e12, "fused_token_stats": 5 / 1024, "splash_mha": 8.2 / 1024}
+"""Of one logit beside its product: seconds on a GPU, 26 instructions of PTX on 132 x 128 lanes at 1.755 GHz; cycles
+on a TPU, bundles of a v5e's final schedule, where splash attention's hold its products too."""
 
 _WIDTHS = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "s64": 8, "u64": 8, "f64": 8, "c64": 8}
 _STRUCTURE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier", "domain"}
 _CONTROL = {"while", "conditional", "call", "async-start", "async-done", "copy-start", "copy-done", "add-dependency"}
 _NOT_RUN = _STRUCTURE | _CONTROL | {"partition-id", "replica-id"}
 _ALLOWED_CALLS = re.compile(
-    r"^(__cublas|__cudnn|__cub\$|__triton|xla\.gpu|Sharding|AssumeGatherIndicesInBound|tpu_|ConcatBitcast|GatherScatterIndices|AllocateBuffer)|^$"
+    r"^(__cublas|__cudnn|__cub\$|__triton|(__gpu\$)?xla\.gpu|Sharding|AssumeGatherIndicesInBound|tpu_|ConcatBitcast|GatherScatterIndices|AllocateBuffer|PrepareAsyncCall)|^$"
 )
 
 
@@ -161,12 +166,27 @@ class Module:
             times, kind = (5, "bf16") if "Backward" in one.rest else (2, "bf16")
             batch, length, heads, width = shape if len(shape) == 4 else (1, 0, 0, 0)
             return times * batch * heads * length * length * float(width), kind
+        if one.op == "custom-call" and "fused_token_stats" in one.rest:
+            (kind, (rows, width)), (_, (columns, _)) = (_dims(computation[one.operands[i]].shape) for i in (1, -1))
+            return 2.0 * rows * width * columns, kind
         if one.op == "fusion":
             body = self.computations.get(_called(one, "calls") or "", {})
             found = [self.products(body, inner) for inner in body.values() if inner.op in ("dot", "fusion")]
             total = sum(flops for flops, _ in found)
             return total, next((kind for flops, kind in found if flops), "")
         return 0.0, ""
+
+    def logits(self, computation: Mapping[str, Instruction], one: Instruction) -> tuple[str, float]:
+        """The kernel written in Pallas that an instruction calls, and how many logits it makes; "" and 0 of others."""
+        if one.op != "custom-call" or (found := re.search("fused_token_stats|splash_mha", one.rest)) is None:
+            return "", 0.0
+        if found.group() == "fused_token_stats":
+            (_, (rows, _)), (_, (columns, _)) = (_dims(computation[one.operands[i]].shape) for i in (1, -1))
+            return found.group(), float(rows * columns)
+        shapes = re.findall(r"bf16\[(\d+),(\d+),(\d+),\d+\]", one.shape)  # [B, H, T, d], of a gradient with G heads
+        batch, heads, length = max(tuple(map(int, shape)) for shape in shapes)
+        backward = 1.0 if "splash_mha_fwd" in one.rest else 2.5
+        return found.group(), backward * batch * heads * length * (length + 512) / 2  # blocks of 512
 
 
 def facts(compiled: Any, kind: DeviceKind, trips: float = 1.0, flops: float | None = None, clock: float = 0.0) -> Facts:
@@ -180,12 +200,18 @@ def facts(compiled: Any, kind: DeviceKind, trips: float = 1.0, flops: float | No
         launches += times
         done, factors = module.products(computation, one)
         counted += times * done
+        name, logits = module.logits(computation, one)
         if kind.platform == "tpu":
+            if name:
+                passes = 6 if factors == "f32" else 1
+                seconds += times * (passes * done / kind.peak + LOGIT[name] * logits / clock)
+                continue
             cycles = re.search(r'"estimated_cycles":"(\d+)"', one.rest)
             seconds += times * int(cycles.group(1)) / clock if cycles else 0.0
             continue
         moved = module.traffic(computation, one) / (REACHED_BANDWIDTH * kind.bandwidth)
-        longest = max(moved, done / RATES.get(factors, RATES["f32 exact"]), LAUNCH)
+        computed = done / RATES.get(factors, RATES["f32 exact"]) + LOGIT["gpu"] * logits
+        longest = max(moved, computed, LAUNCH)
         seconds += times * longest
         launch_seconds += times * LAUNCH * (longest == LAUNCH)
     waits = module.waits if kind.platform == "gpu" else 0.0

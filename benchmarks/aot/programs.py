@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
+from tdd.kernels.platforms import one_device
+
 __all__ = ["PROGRAMS", "Program", "filled", "placed"]
 
 _SHAPE = jax.ShapeDtypeStruct
@@ -163,13 +165,15 @@ def _batch(lm: Any, dtype: str, batch: int, length: int) -> tuple[Any, ...]:
 
 
 def _token_stats(name: str, dtype: str, batch: int, length: int, wanted: tuple[str, ...]) -> Program:
-    from tdd.scoring.token_stats import tiling, token_stats
+    from tdd.scoring.token_stats import tiling, trunk_rows, wanted_statistics
 
     lm = _model(name)
 
-    def statistics(params: Any, tokens: jax.Array, mask: jax.Array) -> list[jax.Array]:
-        found = token_stats(lm, params, tokens, mask)
-        return [getattr(found, name) for name in wanted]
+    @one_device()
+    def statistics(params: Any, tokens: jax.Array, mask: jax.Array) -> dict[str, jax.Array]:
+        hidden = trunk_rows(lm, params, tokens, jnp.arange(batch * length))
+        targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
+        return wanted_statistics(lm, params, hidden, targets, scored, None, wanted)
 
     trips = -(-batch * length // tiling("gpu").chunk)
     return Program(statistics, _batch(lm, dtype, batch, length), trips, batch * length)
@@ -179,7 +183,9 @@ def _grad_norms(name: str, dtype: str, batch: int, length: int) -> Program:
     from tdd.scoring.gradients import grad_norms
 
     lm = _model(name)
-    return Program(functools.partial(grad_norms, lm), _batch(lm, dtype, batch, length), work=batch * length)
+    return Program(
+        one_device()(functools.partial(grad_norms, lm)), _batch(lm, dtype, batch, length), work=batch * length
+    )
 
 
 def _lab_update(device: Any, batch: int, length: int) -> Program:

@@ -7,6 +7,7 @@ environment of its own: beside the CUDA plugin without a driver, a plain `import
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from typing import Any
 
@@ -26,6 +27,7 @@ for _name, _value in {
 from jax.experimental import topologies  # noqa: E402 (JAX reads the variables above)
 
 from tdd.device_kinds import KINDS, DeviceKind  # noqa: E402
+from tdd.kernels import platforms  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,10 +95,16 @@ device_description_str: "{target.kind.title}"
 """
 
 
-def _assume_cudnn() -> None:
-    """Let JAX trace calls of cuDNN, which this host lacks: it asks for no more than the version."""
+@functools.cache
+def _all_accelerators() -> frozenset[str]:
+    return frozenset(("gpu", "tpu"))
+
+
+def _assume_accelerators() -> None:
+    """Let programs be traced with what this host lacks: fused kernels, and cuDNN, of which JAX asks the version."""
     from jax._src.lib import cuda_versions
 
+    platforms._accelerators = _all_accelerators
     if cuda_versions is not None:
         vars(cuda_versions)["cudnn_get_version"] = lambda: _CUDNN
 
@@ -104,7 +112,7 @@ def _assume_cudnn() -> None:
 def device(name: str) -> Any:
     """A device of this kind, which compiles and cannot run."""
     target = TARGETS[name]
-    _assume_cudnn()
+    _assume_accelerators()
     if target.topology:
         return topologies.get_topology_desc(platform="tpu", topology_name=target.topology).devices[0]
     described = topologies.get_topology_desc(

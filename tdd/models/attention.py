@@ -1,4 +1,4 @@
-"""Causal attention of grouped heads: in blocks of queries, or by cuDNN where it runs."""
+"""Causal attention of grouped heads: in blocks of queries, or in one kernel of cuDNN or of JAX for TPUs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tdd.kernels import platforms
 from tdd.kernels.platforms import all_gpus_since_ampere, stored
 
 __all__ = ["PrefixCache", "attend"]
@@ -24,6 +25,12 @@ _MAX_BLOCKS = 16
 
 _WIDEST = 128
 """Width of a head that cuDNN takes on every GPU since Ampere; it must be a multiple of 8."""
+
+_LANES = 128
+"""Of a TPU: queries and keys of its kernel are padded to a multiple of them."""
+
+_TPU_BLOCK = 512
+"""Queries and keys of a block of that kernel, at most."""
 
 
 class PrefixCache(NamedTuple):
@@ -69,8 +76,9 @@ def attend(
     over both sets of scores. Weights are divided by their sum after the product with the values.
 
     A CPU computes in float32. An accelerator takes the factors of both products in `dtype`, sums them in float32 and
-    keeps softmax in float32; on an NVIDIA GPU one kernel of cuDNN does all of it, where `dtype` has 16 bits and there
-    is neither a cap, a prefix nor a window that is only known while the program runs.
+    keeps softmax in float32. Where `dtype` has 16 bits and there is neither a prefix nor a window that is only known
+    while the program runs, one kernel does all of it: JAX's splash attention on a TPU; cuDNN on an NVIDIA GPU, without
+    a cap.
 
     Args:
       query: [B, T, H, d] float32, scaled already.
@@ -92,8 +100,11 @@ def attend(
         "default": functools.partial(form, dtype=dtype),
     }
     at_run_time = None if known is not None else window
-    if soft_cap is None and past is None and at_run_time is None and _cudnn_takes(query.shape[-1], dtype):
-        forms["cuda"] = functools.partial(_by_cudnn, window=known, dtype=dtype)
+    if past is None and at_run_time is None and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16):
+        if soft_cap is None and _cudnn_takes(query.shape[-1]):
+            forms["cuda"] = functools.partial(_by_cudnn, window=known, dtype=dtype)
+        if platforms.fused_on("tpu") and jnp.dtype(dtype) == jnp.bfloat16:
+            forms["tpu"] = functools.partial(_by_splash, window=known, soft_cap=soft_cap, dtype=dtype)
     return lax.platform_dependent(query, key, value, past, at_run_time, **forms)
 
 
@@ -163,11 +174,45 @@ def _by_cudnn(
     return mixed.astype(jnp.float32).reshape(*query.shape[:2], -1)
 
 
-def _cudnn_takes(width: int, dtype: Any) -> bool:
+def _by_splash(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    *_: None,
+    window: int | None = None,
+    soft_cap: float | None = None,
+    dtype: Any,
+    interpret: bool = False,
+) -> jax.Array:
+    """`attend` in JAX's kernel for TPUs. Padding follows the last token, which therefore does not see it."""
+    from jax.experimental.pallas.ops.tpu import splash_attention as splash
+
+    batch, length, heads, width = query.shape
+    padded = -(-length // _LANES) * _LANES
+    block = next(size for size in range(_TPU_BLOCK, 0, -_LANES) if padded % size == 0)
+    mask: Any = splash.CausalMask((padded, padded))
+    if window is not None:
+        mask = splash.LocalMask((padded, padded), (window - 1, 0), 0)
+    sizes = splash.BlockSizes(
+        block_q=block,
+        block_kv=block,
+        block_q_dkv=block,
+        block_kv_dkv=block,
+        block_kv_dkv_compute=block,
+        use_fused_bwd_kernel=True,
+    )
+    kernel = splash.make_splash_mha_single_device(
+        splash.MultiHeadMask([mask] * heads), block_sizes=sizes, attn_logits_soft_cap=soft_cap, interpret=interpret
+    )
+    arrays = (jnp.moveaxis(x, 1, 2).astype(dtype) for x in (query, key, value))
+    rows = ((0, 0), (0, 0), (0, padded - length), (0, 0))
+    mixed: Any = jax.vmap(kernel)(*(jnp.pad(x, rows) for x in arrays))
+    return jnp.moveaxis(mixed[:, :, :length], 2, 1).astype(jnp.float32).reshape(batch, length, heads * width)
+
+
+def _cudnn_takes(width: int) -> bool:
     """Whether cuDNN is there and has a kernel for heads of this width; asked while tracing."""
-    if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float16) or width % 8 or width > _WIDEST:
-        return False
-    return _has_cudnn()
+    return width % 8 == 0 and width <= _WIDEST and _has_cudnn()
 
 
 @functools.lru_cache(maxsize=1)

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from tdd.kernels.platforms import one_device
 from tdd.placement import everywhere, partitions, put_shares, shard
 from tdd.validate import InputError, is_memory_error
 
@@ -113,6 +114,7 @@ class Devices:
 
     def each(self, function: Callable[..., Any], params: Any, *arrays: Any) -> Any:
         """`function(params, *arrays)` on every device, with the arrays of that device; for use under jit."""
+        function = one_device()(function)
         if len(self) == 1:
             return function(params, *arrays)
         cuts: Any = PartitionSpec()

@@ -18,7 +18,7 @@ import numpy as np
 
 from tdd.records import LanguageModel
 from tdd.scoring.devices import Devices
-from tdd.scoring.token_stats import Tiling, head_log_prob, head_statistics, model_statistics, trunk_rows
+from tdd.scoring.token_stats import Tiling, head_statistics, model_statistics, trunk_rows, wanted_statistics
 from tdd.scoring.tokenise import Window
 
 __all__ = ["GradientProgram", "PassProgram", "Rows", "TokenProgram", "padded"]
@@ -168,10 +168,7 @@ def _head(
 
     def on_device(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
         given = (lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
-        if wanted is not None and set(wanted) <= {"log_prob"}:
-            return {"log_prob": head_log_prob(*given)}
-        statistics = head_statistics(*given)._asdict()
-        return {name: statistics[name] for name in wanted or statistics}
+        return head_statistics(*given)._asdict() if wanted is None else wanted_statistics(*given, wanted)
 
     return devices.each(on_device, params, *arrays)
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tdd.kernels import token_stats as kernel
+from tdd.kernels.platforms import fused_on
 from tdd.records import LanguageModel, TokenStats
 from tdd.validate import InputError
 
@@ -23,6 +24,7 @@ __all__ = [
     "tiling",
     "token_stats",
     "trunk_rows",
+    "wanted_statistics",
 ]
 
 
@@ -102,6 +104,49 @@ def head_log_prob(
     assert lm.readout is not None
     head = functools.partial(kernel.token_log_prob, soft_cap=lm.soft_cap)
     return _tiled(head, tile, hidden, lm.readout(params), targets, scored)
+
+
+def wanted_statistics(
+    lm: LanguageModel,
+    params: Any,
+    hidden: jax.Array,
+    targets: jax.Array,
+    scored: jax.Array,
+    tile: Tiling | None,
+    wanted: tuple[str, ...],
+) -> dict[str, jax.Array]:
+    """Those of `wanted`, by name: on one accelerator in one kernel, if it takes the model and gives all of them."""
+
+    def in_tiles(hidden: jax.Array, targets: jax.Array, scored: jax.Array) -> dict[str, jax.Array]:
+        given = (lm, params, hidden, targets, scored, tile)
+        if set(wanted) <= {"log_prob"}:
+            return {"log_prob": head_log_prob(*given)}
+        statistics = head_statistics(*given)
+        return {name: getattr(statistics, name) for name in wanted}
+
+    forms = _fused(lm, params, wanted)
+    rows = (hidden, targets, scored)
+    return lax.platform_dependent(*rows, **forms, default=in_tiles) if forms else in_tiles(*rows)
+
+
+def _fused(lm: LanguageModel, params: Any, wanted: tuple[str, ...]) -> dict[str, Callable[..., dict[str, jax.Array]]]:
+    """A form of one kernel by JAX's name of its platform, for platforms that have one."""
+    platforms = [platform for platform in ("gpu", "tpu") if fused_on(platform)]
+    if not platforms:
+        return {}
+    from tdd.kernels import token_stats_fused as fused
+
+    assert lm.readout is not None
+    readout = lm.readout(params)
+    vocab_size, width = readout.shape
+    given = set(wanted) <= set(fused.FUSED)
+    taken = [p for p in platforms if given and fused.takes(p, vocab_size, width, readout.dtype)]
+
+    def form(platform: str) -> Callable[..., dict[str, jax.Array]]:
+        head = functools.partial(fused.fused_token_stats, platform=platform, soft_cap=lm.soft_cap, wanted=wanted)
+        return lambda hidden, *rows: head(hidden, readout, *rows)
+
+    return {{"gpu": "cuda", "tpu": "tpu"}[platform]: form(platform) for platform in taken}
 
 
 def _tiled(head: Callable[..., Any], tile: Tiling | None, *arrays: jax.Array) -> Any:

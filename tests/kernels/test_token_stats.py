@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tdd.kernels import token_stats as kernel
 from tdd.kernels.token_stats import tile_statistics
+from tdd.kernels.token_stats_fused import FUSED, fused_token_stats
 
 FIELDS = kernel.TokenStatistics._fields
 
@@ -211,6 +212,61 @@ def test_few_scored_rows(mask):
     got = compiled(kernel.token_stats, chunk=3, block=None)(hidden, readout, targets, mask)
     expected = jax.tree.map(lambda x: np.where(mask, x, 0), reference(hidden.astype(np.float64) @ readout.T, targets))
     assert_close(got, expected, atol=2e-6)
+
+
+@functools.cache
+def fused(platform, soft_cap=None, wanted=FUSED):
+    return jax.jit(
+        functools.partial(fused_token_stats, platform=platform, soft_cap=soft_cap, wanted=wanted, interpret=True)
+    )
+
+
+def assert_fused_close(platform, hidden, readout, targets, mask, soft_cap=None, **tolerance):
+    got = fused(platform, soft_cap)(hidden, readout, targets, mask)
+    logits = np.asarray(hidden, np.float64) @ np.asarray(readout, np.float64).T
+    expected = reference(logits if soft_cap is None else soft_cap * np.tanh(logits / soft_cap), targets)
+    assert set(got) == set(FUSED)
+    for name in FUSED:
+        wanted = np.where(mask, getattr(expected, name), 0)
+        np.testing.assert_allclose(got[name], wanted, err_msg=name, **tolerance)
+
+
+@pytest.mark.parametrize("soft_cap", [None, 5.0])
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+def test_the_fused_kernel_in_interpret_mode(platform, soft_cap):
+    """Two blocks of rows on a GPU, a last block of columns that overlaps the one before, and lanes beyond the last."""
+    hidden, readout, targets, mask = head(rows=137, width=128)
+    assert_fused_close(platform, hidden / 3, readout, targets, mask, soft_cap, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.slow("long")
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+def test_the_fused_kernel_takes_bfloat16(platform):
+    hidden, readout, targets, mask = head(4, width=128)
+    narrow = [jnp.asarray(x, jnp.bfloat16) for x in (hidden / 3, readout)]
+    assert_fused_close(platform, *narrow, targets, mask, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+def test_the_fused_kernel_on_peaked_uniform_and_tied_rows(platform):
+    """Rows of logits as they stand: the hidden state of row i is the i-th unit vector."""
+    logits, targets = random_logits(5, 137, 700, 0.2)
+    logits[:8] = logits[0]
+    for row, gap in enumerate((0.5, 3, 10, 30, 60, 80, 100, 1000)):
+        logits[row, 650] += gap
+        targets[row] = (650, 17)[row % 2]
+    logits[8:10] = -7.5
+    logits[10:12, ::3] = 2.0  # the maximum many times, in every block
+    logits[12, 300], targets[12] = logits[12].max() + 1, 300
+    logits[12, 20] = logits[12, 690] = logits[12, 300]
+    hidden = np.eye(137, 256, dtype=np.float32)
+    readout = np.zeros((700, 256), np.float32)
+    readout[:, :137] = logits.T
+    assert_fused_close(platform, hidden, readout, targets, np.ones(137, bool), rtol=1e-5, atol=1e-6)
+    got, expected = fused(platform)(hidden, readout, targets, np.ones(137, bool)), reference(logits, targets)
+    for name in ("log_prob", "mu", "renyi_half", "renyi_two", "renyi_inf"):  # 1 - p keeps its digits
+        np.testing.assert_allclose(got[name][:8:2], getattr(expected, name)[:8:2], rtol=1e-5, atol=1e-14, err_msg=name)
+    assert got["rank"][12] == 0
 
 
 @pytest.mark.slow("long")

@@ -17,11 +17,12 @@ MIB = 2**20
 
 @pytest.fixture(scope="module")
 def records(compiled_elsewhere):
-    return {**compiled_elsewhere("h200", PROGRAMS["h200"]), **compiled_elsewhere("v5e", PROGRAMS["v5e"])}
+    """A function of a target; a compiler that is missing skips the tests of its own targets."""
+    return lambda target: compiled_elsewhere(target, PROGRAMS[target])
 
 
 def of(records, target, beginning):
-    return next(record for (where, name), record in records.items() if where == target and name.startswith(beginning))
+    return next(record for (_, name), record in records(target).items() if name.startswith(beginning))
 
 
 @pytest.mark.parametrize(("target", "program"), [(target, name) for target in PROGRAMS for name in PROGRAMS[target]])
@@ -48,13 +49,13 @@ def test_upper_bounds(records, target, program, milliseconds, temporary):
     assert record["temporary"] < temporary
 
 
-def test_the_estimate_of_memory_is_at_least_what_the_compiler_takes(records):
+@pytest.mark.parametrize("target", PROGRAMS)
+def test_the_estimate_of_memory_is_at_least_what_the_compiler_takes(records, target):
     """And at most three times as much: `tdd info --model` would refuse what fits."""
     spec = DecoderSpec.gpt2(vocab_size=50257, width=768, num_layers=12, num_heads=12, max_length=1024)
     estimated = estimate(spec, "bfloat16", KINDS["h200"], token_budget=16_384, tile=1024).temporary
-    for target in PROGRAMS:
-        compiled = of(records, target, "token statistics, GPT-2, bfloat16")["temporary"]
-        assert compiled <= estimated <= 3 * compiled
+    compiled = of(records, target, "token statistics, GPT-2, bfloat16")["temporary"]
+    assert compiled <= estimated <= 3 * compiled
 
 
 def test_a_study_is_not_bound_by_launches(records):

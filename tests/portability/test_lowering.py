@@ -1,6 +1,8 @@
 """Every kernel is lowered for platforms that this machine lacks: nothing in it belongs to one of them."""
 
+import functools
 import re
+from types import SimpleNamespace
 
 import contract_registry as registry
 import jax
@@ -8,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tdd.kernels import conformal, majorant
+from tdd.kernels import conformal, majorant, platforms
 from tdd.models import attention
+from tdd.scoring.token_stats import wanted_statistics
 
 PLATFORMS = ("cuda", "rocm", "tpu")
 ALLOWED = {"Sharding", "AssumeGatherIndicesInBound"}
@@ -70,3 +73,65 @@ def test_attention_takes_its_factors_in_the_type_of_the_weights(platform, dtype)
     text = lowered(lambda *qkv: attention.attend(*qkv, dtype=jnp.dtype(dtype)), arrays, platform)
     assert ("bf16" in text) == (dtype == "bfloat16" and platform != "cpu")
     assert ("optimization_barrier" in text) == (platform == "cpu")
+
+
+@pytest.mark.parametrize("platform", ["cpu", *PLATFORMS])
+def test_fused_kernels_are_for_one_device(monkeypatch, platform):
+    """XLA cannot divide a kernel between devices; M takes the definition's form, and so does float32 on a GPU."""
+    monkeypatch.setattr(platforms, "_accelerators", lambda: frozenset(("gpu", "tpu")))
+
+    def texts(width=128, dtype=jnp.bfloat16, wanted=("log_prob", "rank")):
+        lm = SimpleNamespace(readout=lambda params: params, soft_cap=None)
+        arrays = (jnp.ones((600, width), dtype), jnp.ones((16, width)), jnp.ones(16, jnp.int32), jnp.ones(16, bool))
+        head = lambda *given: wanted_statistics(lm, *given, None, wanted)  # noqa: E731
+        return [lowered(function, arrays, platform) for function in (head, platforms.one_device()(head))]
+
+    call = {"cuda": "xla.gpu.triton", "tpu": "tpu_custom_call"}.get(platform)
+    apart, together = texts()
+    assert not complaints(apart)
+    assert call in together if call else not complaints(together)
+    for others in (texts(width=100), texts(wanted=("log_prob", "m_entropy"))):
+        assert others[0] == others[1]
+    assert (call in texts(dtype=jnp.float32)[1] if call else False) == (platform == "tpu")
+
+
+def test_the_kernel_for_tpus_takes_attention_without_a_prefix(monkeypatch):
+    monkeypatch.setattr(platforms, "_accelerators", lambda: frozenset(("tpu",)))
+    arrays = (jnp.ones((1, 16, 2, 8)),) * 3
+    past = attention.PrefixCache(jnp.ones((1, 4, 2, 8)), jnp.ones((1, 4, 2, 8)), None)
+
+    def fused(dtype=jnp.bfloat16, **options):
+        mixed = platforms.one_device()(lambda *qkv: attention.attend(*qkv, dtype=dtype, **options))
+        return "tpu_custom_call" in lowered(mixed, arrays, "tpu")
+
+    assert fused()
+    assert fused(window=4, soft_cap=5.0)
+    assert not fused(past=past)
+    assert not fused(window=jnp.int32(4))
+    assert not fused(dtype=jnp.float32)
+
+
+@pytest.mark.slow("long")
+@pytest.mark.parametrize(("window", "soft_cap", "groups"), [(None, None, 2), (50, 5.0, 4)])
+def test_the_kernel_for_tpus_gives_our_attention_and_its_gradient(window, soft_cap, groups):
+    """200 tokens, padded to 256. Weights and values are rounded to bfloat16 in the kernel: 2^-8 of the largest."""
+    rng = np.random.default_rng(0)
+    shapes = [(2, 200, heads, 64) for heads in (4, groups, groups)]
+    arrays = [jnp.asarray(rng.normal(size=shape), jnp.bfloat16).astype(jnp.float32) for shape in shapes]
+    arrays[0] /= 8
+    cotangent = jnp.asarray(rng.normal(size=(2, 200, 256)), jnp.float32)
+    splash = functools.partial(attention._by_splash, dtype=jnp.bfloat16, interpret=True)
+    ours = functools.partial(attention._in_blocks, dtype=jnp.float32)
+    (mixed, gradients), (expected, expected_gradients) = (
+        jax.jit(functools.partial(value_and_pull, functools.partial(form, window=window, soft_cap=soft_cap)))(
+            arrays, cotangent
+        )
+        for form in (splash, ours)
+    )
+    for found, wanted in zip((mixed, *gradients), (expected, *expected_gradients), strict=True):
+        assert float(jnp.abs(found - wanted).max()) < 2**-7 * float(jnp.abs(wanted).max())
+
+
+def value_and_pull(form, arrays, cotangent):
+    value, pull = jax.vjp(lambda *qkv: form(*qkv, None, None), *arrays)
+    return value, pull(cotangent)

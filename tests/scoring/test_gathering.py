@@ -51,6 +51,10 @@ scaled.defvjp(lambda x, s: (x * s, (x, s)), lambda kept, g: (2 * g * kept[1], (g
 def constant(p, x):
     return lax.scan(lambda c, k: (c @ k * p["scale"], None), x, p["layers"]["kernel"])[0]
 
+def by_platform(p, x):
+    cpu, other = (lambda x: x @ p["table"].T), (lambda x: x @ p["table"].T + p["scale"].sum())
+    return lax.platform_dependent(x, cpu=cpu, default=other)
+
 FUNCTIONS = {
     "forward": scanned,
     "backwards": backwards,
@@ -69,6 +73,8 @@ FUNCTIONS = {
     "a parameter itself": lambda p, x: p["table"],
     "twice": lambda p, x: (p["table"] @ p["table"].T)[:2, :8] + x,
     "nothing of them": lambda p, x: x + 1,
+    "a form by platform": by_platform,
+    "gradient through a form by platform": lambda p, x: jax.grad(lambda x: jnp.sin(by_platform(p, x)).sum())(x),
 }
 out = {"same": {}}
 for name, function in FUNCTIONS.items():
@@ -97,6 +103,17 @@ for name, program, arguments in (
     gathered = re.findall(r"= \\w+\\[([\\d,]+)\\]\\S* all-gather", compiled.as_text())
     largest = max(int(np.prod([int(size) for size in shape.split(",")])) * 4 for shape in gathered)
     out["memory"][name] = [*used, largest]
+# rows of one text and a vocabulary whose blocks of columns differ between platforms
+spec = DecoderSpec.gpt2(vocab_size=9000, width=8, num_layers=2, num_heads=2, max_length=512)
+lm, values = language_model(spec), init_params(spec, jax.random.key(1))
+tokens = [rng.integers(0, 9000, (1, 512)).astype(np.int32) for _ in range(4)]
+masks = [np.ones((1, 512), bool)] * 4
+norms = []
+for where in (whole, shared):
+    given = (lm, where, where.put_params(values), where.put(tokens), where.put(masks))
+    norms.append(np.asarray(programs._norms(*given)))
+    out["forms"] = "platform_index" in str(jax.make_jaxpr(programs._norms, static_argnums=(0, 1))(*given))
+out["norms"] = float(np.abs(norms[0] / norms[1] - 1).max())
 out["fast"] = lm.grad_sqnorm is not None
 out["sizes"] = [total, layers, layers // 24]
 print(json.dumps(out))
@@ -120,6 +137,8 @@ FUNCTIONS = [
     "a parameter itself",
     "twice",
     "nothing of them",
+    "a form by platform",
+    "gradient through a form by platform",
 ]
 
 
@@ -148,3 +167,8 @@ def test_a_device_holds_its_share_and_one_layer(four, program):
     assert share_temp - whole_temp < 4 * one
     assert share_in + share_temp < (whole_in + whole_temp) / 2
     assert largest <= one  # never a stack
+
+
+def test_gradients_are_gathered_where_the_forms_of_the_head_differ(four):
+    assert four["forms"]
+    assert four["norms"] < 1e-5

@@ -10,12 +10,14 @@ from decoder_specs import POSITIONS, SPECS, VOCABULARY, perturbed_model
 from word_tokenizer import word_tokenizer
 
 from tdd.audit.score import score
+from tdd.kernels.token_stats import TokenStatistics
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.scoring import programs
-from tdd.scoring.devices import find_devices
+from tdd.scoring.devices import Devices, find_devices
 from tdd.scoring.token_stats import Tiling
+from tdd.scoring.tokenise import Window
 
 NAMES = ("loss", "min_k:k=0.3", "min_k_plus_plus", "m_entropy", "max_renyi:gamma=2,k=0.5", "max_renyi:gamma=1,k=0")
 
@@ -74,3 +76,21 @@ def test_no_program_holds_the_logits_of_a_batch(soft_cap):
     for lowered, most in ((trunk, everything // 8), (heads[0], everything // 3), (heads[1], everything // 3)):
         used = lowered.compile().memory_analysis()
         assert used.temp_size_in_bytes + used.output_size_in_bytes < most
+
+
+def test_what_an_accelerator_computes_alone_is_what_a_cpu_computes_with_all(monkeypatch):
+    """Off CPU the head's program computes only the statistics that a pass delivers."""
+    lm, params = perturbed_model("gpt2")
+    text = np.arange(9, dtype=np.int32)
+    wanted = ("mu", "sigma", "rank")
+    rows = programs.Rows((text,), np.zeros(1, int), [Window(0, 1, 9)], wanted)
+    found = []
+    for platform in ("cpu", "gpu"):
+        monkeypatch.setattr(Devices, "platform", platform)
+        where = find_devices()
+        program = programs.TokenProgram(lm, params, where, 16, Tiling(16, 32))
+        started = program.start([np.zeros(1, int)], 1, 16, rows, 0)
+        assert set(started[0]) == set(wanted if platform == "gpu" else TokenStatistics._fields)
+        found.append(program.fetch(started, rows)[0])
+    assert found[0].shape == (3, 8)
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)

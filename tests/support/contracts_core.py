@@ -400,6 +400,10 @@ ENTRIES = [
 ]
 
 ELSEWHERE = {
+    "platforms.fused_on": "no arithmetic; tests/portability/test_lowering.py",
+    "platforms.one_device": "no arithmetic; tests/portability/test_lowering.py",
+    "token_stats_fused.fused_token_stats": "slow off an accelerator; tests/kernels/test_token_stats.py",
+    "token_stats_fused.takes": "no arithmetic; tests/portability/test_lowering.py",
     "platforms.product": "a matrix product; tests/kernels/test_platforms.py",
     "platforms.quotient": "one division; tests/kernels/test_platforms.py",
     "platforms.stored": "the identity; tests/kernels/test_platforms.py",
