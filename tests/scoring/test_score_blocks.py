@@ -2,15 +2,19 @@
 
 import threading
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scored_models import random_texts, scored_model
 
 import tdd
+from benchmarks.aot.hlo import Module
 from tdd.audit import score as driver
 from tdd.records import Texts
 from tdd.scoring import programs, run
 from tdd.scoring.buckets import plan
+from tdd.scoring.devices import find_devices
+from tdd.scoring.token_stats import Tiling
 from tdd.validate import InputError
 
 TEXTS = [*random_texts(24), *random_texts(24)[:8], *random_texts(8, seed=1)]  # eight of them are in two blocks
@@ -202,6 +206,36 @@ def test_an_interruption_ends_the_thread(blocks, model):
     with pytest.raises(KeyboardInterrupt):
         score(model, scores="loss", on_batch=stop)
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize(("block", "waits"), [(None, 0), (64, 1)])
+def test_the_host_waits_in_no_tile_of_the_head(model, block, waits):
+    """Loops of the program for accelerators have a length that is compiled in. That for CPU, the twin, has not."""
+    where, tile = find_devices(), Tiling(8, block)
+    arrays = jnp.zeros((64, 16)), jnp.zeros(64, jnp.int32), jnp.int32(30)
+    wanted = ("log_prob", "mu", "sigma")
+    lowered = programs._head.lower(model[0], where, model[1], *arrays, tile=tile, wanted=wanted, num_rows=32)
+    text = lowered.compile().as_text()
+    assert " while(" in text
+    assert (Module(text).waits > 0) == bool(waits)
+    assert " conditional(" not in text, "the host reads which branch is taken"
+
+
+def test_the_head_for_accelerators_makes_the_same_numbers(model, monkeypatch):
+    """Whole rows of the vocabulary, tiles of a fixed number, and the statistics that are wanted."""
+    names = ("loss", "min_k_plus_plus")
+    expected = score(model, scores=names)
+    monkeypatch.setattr(run, "tiling", lambda platform: Tiling(16, None))
+    computed, head = [], programs._head
+
+    def spy(*arguments, **options):
+        computed.append(options["num_rows"])
+        return head(*arguments, **options)
+
+    monkeypatch.setattr(programs, "_head", spy)
+    assert_same(score(model, scores=names), expected, 1e-5)
+    assert set(computed) <= {*range(32, 257, 32)}
+    assert len({*computed}) > 1, "a batch that is not full has fewer tiles"
 
 
 def test_one_block_is_made_ahead_and_no_more():
