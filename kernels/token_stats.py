@@ -87,11 +87,11 @@ def token_stats(
       block: Columns a step of the vocabulary sums; None (whole rows) on accelerators. Static.
 
     Returns: `TokenStatistics`, each field [N].
-    Cost: 2 S D V flop for S = sum(mask) rounded up to `chunk`; temporary memory of about
+    Cost: 2 S D V flop for S = sum(mask), N without a block, rounded up to `chunk`; temporary memory of about
     4 chunk V + 4 N D bytes, never N V.
     """
     tile = _logits_of(readout, soft_cap)
-    return _over_chunks(lambda h, y: tile_statistics(tile(h), y, block), hidden, targets, mask, chunk)
+    return _over_chunks(lambda h, y: tile_statistics(tile(h), y, block), hidden, targets, mask, chunk, block is None)
 
 
 def token_log_prob(
@@ -106,14 +106,16 @@ def token_log_prob(
 ) -> jax.Array:
     """`token_stats(...).log_prob` alone, [N] float32: the cheaper pass for lowercase and reference scores."""
     tile = _logits_of(readout, soft_cap)
-    return _over_chunks(lambda h, y: tile_log_prob(tile(h), y, block), hidden, targets, mask, chunk)
+    return _over_chunks(lambda h, y: tile_log_prob(tile(h), y, block), hidden, targets, mask, chunk, block is None)
 
 
 def token_stats_from_logits(
     logits: jax.Array, targets: jax.Array, mask: jax.Array, *, chunk: int = 256, block: int | None = 1024
 ) -> TokenStatistics:
     """`token_stats` for a model that only gives logits [N, V]; temporary memory of one float32 tile [chunk, V]."""
-    return _over_chunks(lambda z, y: tile_statistics(z.astype(jnp.float32), y, block), logits, targets, mask, chunk)
+    return _over_chunks(
+        lambda z, y: tile_statistics(z.astype(jnp.float32), y, block), logits, targets, mask, chunk, block is None
+    )
 
 
 def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) -> TokenStatistics:
@@ -195,8 +197,13 @@ def _over_chunks(
     targets: jax.Array,
     mask: jax.Array,
     chunk: int,
+    every: bool,
 ) -> _Tree:
-    """Apply `statistics` to the rows where `mask` holds, `chunk` at a time, and put the results back in place."""
+    """Apply `statistics` to the rows where `mask` holds, `chunk` at a time, and put the results back in place.
+
+    With `every`, all tiles are computed, those without such rows too: the host of a GPU waits in each step of a loop
+    whose length the device counts.
+    """
     num_rows = rows.shape[0]
     if num_rows == 0:
         one = jax.eval_shape(statistics, *(jnp.zeros((1, *x.shape[1:]), x.dtype) for x in (rows, targets)))
@@ -204,7 +211,7 @@ def _over_chunks(
     chunk = max(1, min(chunk, num_rows))
     capacity = -(-num_rows // chunk) * chunk
     (index,) = jnp.nonzero(mask, size=capacity, fill_value=num_rows)
-    num_chunks = -(-mask.sum(dtype=jnp.int32) // chunk)
+    num_chunks = capacity // chunk if every else -(-mask.sum(dtype=jnp.int32) // chunk)
 
     def of_chunk(i: jax.Array) -> _Tree:
         chosen = lax.dynamic_slice_in_dim(index, i * chunk, chunk)

@@ -8,9 +8,11 @@ Statistics come back as vectors over the scored tokens and are reduced to scores
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack, overload
 
 import jax
@@ -22,11 +24,11 @@ from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
 from tdd.runs.shards import Shard, ShardLog, as_shard
-from tdd.scoring.buckets import check_budget, default_budget, gradient_budget
+from tdd.scoring.buckets import Batch, check_budget, default_budget, gradient_budget
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.inputs import Model
-from tdd.scoring.plan import ScorePlan, plan_scores
-from tdd.scoring.run import ScoreRun
+from tdd.scoring.plan import Planner, ScorePlan
+from tdd.scoring.run import BlockScores, Runners, ScoreRun, ahead, in_blocks, joined
 from tdd.scoring.scores import TEXTS_BESIDE, ScoreRequest, check_given, check_score_names, parse_score
 from tdd.scoring.store import ScoreStore
 from tdd.texts import load_texts
@@ -143,7 +145,9 @@ def score(
         run at once, on all hosts that share the folder. The same call without a shard then takes everything from the
         store and computes what is missing; its table is that of a single call to the last bit.
       job: any name, the same in all shards and the call that joins them, if several runs with shards use one store.
-      on_batch: called with (batches done, batches in all) after each batch; in a shard those of the shard.
+      on_batch: called with (batches done, batches in all) after each batch; in a shard those of the shard. Of texts
+        that are not tokenised yet (more than 4 million characters are tokenised while others are computed) the
+        batches are estimated.
 
     Returns:
       `Scores`, a column for each name as it was written; NaN where a score does not exist (a text whose lowercased
@@ -157,7 +161,8 @@ def score(
 
     Cost: one forward pass over the texts; "lowercase" adds a second, each reference model one, each prefix one behind
     it (a decoder reads the prefix itself once), "fsd" one and the fine-tuning, "grad_norm" one forward and backward
-    (three to four times a forward pass). Host memory: the texts, their tokens and one number per text and score.
+    (three to four times a forward pass). Host memory: the texts, one number per text and score, and about a kilobyte
+    for each text of two blocks of 4 million characters; the next block is tokenised while the devices compute one.
     """
     beside = {
         "reference": reference, "corpus": corpus, "prefix": prefix, "population": population, "tune_on": tune_on,
@@ -177,24 +182,64 @@ def score(
     _check_alike_inputs(facts, f"{model}@{revision}", [model, reference], where)
     audited = find_model("model", at_revision(model, revision), params, tokenizer, dtype, where)
     requests, models, read, of_beside = _with_beside(requests, beside, audited, table, dtype, where)
-    run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts, beside=read)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(jax.default_device(where.home))
-        open_store = None if store is None else stack.enter_context(ScoreStore(store))
-        plan = plan_scores(run.inputs, run.distinct, models, where, budget, open_store)
-        facts |= {**of_beside, **plan.facts}
-        if where.spans:
-            check_alike({**facts, "batches": plan.batches_digest()})
-        log = None if store is None else ShardLog(store, facts, job)
-        if log is not None and (part is not None or plan.num_stored < plan.num_rows):
-            log.warn() if part is None else log.begin(part)
-        _compute(run, plan, part, where, progress, on_batch)
+    cut = {"max_length": max_length, "long_texts": long_texts, "beside": read}
+    prepare: Any = functools.partial(ScoreRun.prepare, requests=requests, models=models, **cut)
+    blocks = ahead(prepare, [*enumerate(in_blocks(table))])
+    done, log = _run_blocks(
+        blocks, models, where, part, len(table), budget, {**facts, **of_beside}, store, job, progress, on_batch
+    )
     if part is not None:
         return None if log is None else log.finish(part)
     if log is not None:
         log.forget()
-    provenance = {**options, **of_beside, **_provenance(run, plan, table, where, options, stored=store is not None)}
-    return _table(run, requests, table, provenance | _parameters(requests))
+    whole = joined(done)
+    provenance = {**options, **of_beside, **_provenance(whole, models, table, where, options, stored=store is not None)}
+    return _table(whole, requests, table, provenance | _parameters(requests))
+
+
+def _run_blocks(
+    blocks: Generator[ScoreRun, None, None],
+    models: Mapping[str, Model],
+    where: Devices,
+    part: Shard | None,
+    num_texts: int,
+    budget: int,
+    facts: dict[str, Any],
+    store: str | os.PathLike[str] | None,
+    job: str,
+    progress: bool,
+    on_batch: Callable[[int, int], None] | None,
+) -> tuple[list[BlockScores], ShardLog | None]:
+    """What is kept of each block once it is computed, nothing in a shard; and the notes of the shards in the store."""
+    done: list[BlockScores] = []
+    log = None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(blocks))
+        first = next(blocks)  # bad texts leave no store
+        stack.enter_context(jax.default_device(where.home))
+        open_store = None if store is None else stack.enter_context(ScoreStore(store))
+        planner = Planner(models, where, budget, open_store, alone=part is None and not where.spans)
+        runners = Runners(models, where)
+        advance = stack.enter_context(progress_bar("scoring", 1, enabled=progress and where.leads))
+        tracker = _Progress(num_texts, advance, on_batch)
+        for block in itertools.chain([first], blocks):
+            plan = planner.plan(block.inputs, block.distinct)
+            facts |= plan.facts
+            if where.spans:
+                check_alike({**facts, "batches": plan.batches_digest()})
+            if store is not None and log is None:
+                log = ShardLog(store, facts, job)
+                if part is not None:
+                    log.begin(part)
+            if log is not None and part is None and tracker.all_stored and plan.num_stored < plan.num_rows:
+                log.warn()
+            todo = plan.numbered(part)
+            tracker.add(plan, todo, len(block.texts))
+            for batch in block.run(plan, todo, runners):
+                tracker.finish(batch)
+            if part is None:
+                done.append(block.scores(plan))
+    return done, log
 
 
 def _requests(scores: Any, beside: Mapping[str, Any], long_texts: str) -> list[ScoreRequest]:
@@ -276,51 +321,70 @@ def _parameters(requests: Sequence[ScoreRequest]) -> dict[str, Any]:
     return {"parameters": {label: options for label, options in known.items() if options}}
 
 
-def _compute(
-    run: ScoreRun,
-    plan: ScorePlan,
-    part: Shard | None,
-    where: Devices,
-    progress: bool,
-    on_batch: Callable[[int, int], None] | None,
-) -> None:
-    """Compute all batches that are not in the store, or those of a shard."""
-    num_stored, num_rows = plan.num_stored, plan.num_rows
-    todo = plan.numbered(part)
-    title = "scoring"
-    if num_stored:
-        _logger.info("%d of %d rows are in the store", num_stored, num_rows)
-        title = f"scoring ({num_stored:,} of {num_rows:,} rows stored)"
-    num_tokens = sum(batch.num_tokens for _, batch in todo)
-    with progress_bar(title, num_tokens, enabled=progress and where.leads) as advance:
-        for done, batch in enumerate(run.run(plan, todo, where), start=1):
-            advance(batch.num_tokens)
-            if on_batch is not None:
-                on_batch(done, len(todo))
+class _Progress:
+    """Counts batches, and tells what there will be: later blocks of texts are taken to be like those before them."""
+
+    def __init__(
+        self, num_texts: int, advance: Callable[..., None], on_batch: Callable[[int, int], None] | None
+    ) -> None:
+        self._num_texts, self._advance, self._on_batch = num_texts, advance, on_batch
+        self._texts = self._tokens = self._batches = self._done = self._stored = self._rows = 0
+
+    @property
+    def all_stored(self) -> bool:
+        """Whether the blocks so far were stored before."""
+        return self._stored == self._rows
+
+    def add(self, plan: ScorePlan, todo: Sequence[tuple[int, Batch]], num_texts: int) -> None:
+        """The plan of a block of texts, and what of it is to be done."""
+        self._texts += num_texts
+        self._batches += len(todo)
+        self._tokens += sum(batch.num_tokens for _, batch in todo)
+        self._stored, self._rows = self._stored + plan.num_stored, self._rows + plan.num_rows
+        title = "scoring"
+        if self._stored:
+            _logger.info("%d of %d rows are in the store", self._stored, self._rows)
+            title = f"scoring ({self._stored:,} of {self._rows:,} rows stored)"
+        self._advance(0, total=self._in_all(self._tokens), description=title)
+
+    def finish(self, batch: Batch) -> None:
+        """A batch is done."""
+        self._done += 1
+        self._advance(batch.num_tokens)
+        if self._on_batch is not None:
+            self._on_batch(self._done, self._in_all(self._batches))
+
+    def _in_all(self, count: int) -> int:
+        return -(-count * self._num_texts // self._texts)
 
 
-def _table(run: ScoreRun, requests: Sequence[ScoreRequest], texts: Texts, provenance: Mapping[str, Any]) -> Scores:
+def _table(whole: BlockScores, requests: Sequence[ScoreRequest], texts: Texts, provenance: Mapping[str, Any]) -> Scores:
     """The finished scores; those that do not exist are counted in the log."""
-    evidence, of_texts = run.evidence(), run.tokens_of("text")
-    tuned = run.tokens_of("tuned").values if "tuned" in run.results else {}
+    evidence, rows, tuned = whole.evidence(), whole.by_name("rows"), whole.by_name("tuned")
     values = {
-        label: request.finish(rows, evidence._replace(tuned_rows=tuned.get(label)))
-        for request, (label, rows) in zip(requests, of_texts.values.items(), strict=True)
+        request.label: request.finish(rows[request.label], evidence._replace(tuned_rows=tuned.get(request.label)))
+        for request in requests
     }
     for label, column in values.items():
         if missing := int(np.isnan(column).sum()):
             _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(texts))
-    return Scores(ids=texts.ids, values=values, num_tokens=of_texts.num_tokens, provenance=provenance)
+    return Scores(ids=texts.ids, values=values, num_tokens=whole.columns["num_tokens", ""], provenance=provenance)
 
 
 def _provenance(
-    run: ScoreRun, plan: ScorePlan, table: Texts, where: Devices, options: Mapping[str, Any], *, stored: bool
+    whole: BlockScores,
+    models: Mapping[str, Model],
+    table: Texts,
+    where: Devices,
+    options: Mapping[str, Any],
+    *,
+    stored: bool,
 ) -> dict[str, Any]:
     """The model, texts, devices and batches that a table of scores was computed with."""
-    text = run.inputs["text"]
-    references = [model.name for name, model in run.models.items() if name.startswith("reference")]
+    references = [model.name for name, model in models.items() if name.startswith("reference")]
+    counts = whole.counts
     provenance: dict[str, Any] = {
-        "model": run.models["text"].name,
+        "model": models["text"].name,
         "reference": references if len(references) > 1 else next(iter(references), None),
         "texts_sha256": table.sha256,
         "device": ", ".join(map(str, where.devices)),
@@ -329,32 +393,24 @@ def _provenance(
     }
     if where.spans:
         provenance["num_processes"] = jax.process_count()
-    provenance |= {"prepends_bos": text.encoded.prepends_bos, "num_windows": len(text.rows.windows)}
+    provenance |= {"prepends_bos": whole.prepends_bos, "num_windows": counts["windows"]}
     if options["long_texts"] == "truncate":
-        pairs = zip(text.encoded.kept, table.texts, strict=True)
-        provenance["num_truncated"] = sum(len(kept) < len(whole) for kept, whole in pairs)
-    provenance |= {"batch_shapes": _shapes(plan, gradient=False), "padding_share": _padding(run, plan)}
+        provenance["num_truncated"] = counts["truncated"]
+    padding = 1 - counts["real"] / counts["computed"] if counts["computed"] else 0.0
+    provenance |= {"batch_shapes": _shapes(whole, gradient=False), "padding_share": padding}
     if stored:
-        provenance["num_stored_before"] = sum(len(batch.rows) for batch in plan.stored)
-    if "gradient" in run.inputs:
-        fast = run.models["text"].lm.grad_sqnorm is not None
+        provenance["num_stored_before"] = counts["stored"]
+    if ("grad_norm", "") in whole.columns:
+        fast = models["text"].lm.grad_sqnorm is not None
         provenance["gradient"] = {
             "definition": "Euclidean norm of the gradient of the summed loss over all parameters, tied ones once",
             "computed_by": "norm probe, a batch at a time" if fast else "automatic differentiation, text by text",
             "token_budget": gradient_budget(options["token_budget"]),
-            "batch_shapes": _shapes(plan, gradient=True),
+            "batch_shapes": _shapes(whole, gradient=True),
         }
     return provenance
 
 
-def _shapes(plan: ScorePlan, *, gradient: bool) -> list[tuple[int, int]]:
+def _shapes(whole: BlockScores, *, gradient: bool) -> list[tuple[int, int]]:
     """The shapes of the batches, of those with gradients or of the others."""
-    return sorted({(batch.size, batch.length) for batch in plan.batches if (batch.kind == "gradient") == gradient})
-
-
-def _padding(run: ScoreRun, plan: ScorePlan) -> float:
-    """Fraction of the tokens of all batches that are padding."""
-    lengths = {name: given.rows.lengths for name, given in run.inputs.items()}
-    real = sum(int(lengths[batch.kind][batch.rows].sum()) for batch in plan.batches)
-    computed = sum(batch.num_tokens for batch in plan.batches)
-    return 1 - real / computed if computed else 0.0
+    return sorted({(size, length) for kind, size, length in whole.shapes if (kind == "gradient") == gradient})

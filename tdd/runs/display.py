@@ -80,12 +80,13 @@ def report_module(name: str = "") -> Any:
 
 
 @contextlib.contextmanager
-def progress_bar(
-    description: str, total: int, *, enabled: bool, unit: str = "tokens"
-) -> Iterator[Callable[[float], None]]:
-    """Yield `advance(count)` of a bar with units a second and the time left; silent if stderr is no terminal."""
+def progress_bar(description: str, total: int, *, enabled: bool, unit: str = "tokens") -> Iterator[Callable[..., None]]:
+    """Yield `advance(count)` of a bar with units a second and the time left; silent if stderr is no terminal.
+
+    `advance(count, total=..., description=...)` changes what was given before.
+    """
     if not (enabled and sys.stderr.isatty()):
-        yield lambda count: None
+        yield lambda count, **changes: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -101,4 +102,4 @@ def progress_bar(
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Rate(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(description, total=total)
-        yield lambda count: bar.advance(task, count)
+        yield lambda count, **changes: bar.update(task, advance=count, **changes)

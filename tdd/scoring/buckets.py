@@ -31,6 +31,8 @@ STEP = 8
 MAX_BUCKETS = 8
 PRICE = 512
 """Padded tokens that one more bucket, and so one more compilation, must save."""
+_CALL = 16
+"""A batch costs its tokens and the budget over this, however small it is."""
 _MAX_CANDIDATES = 256
 _ROWS_PER_CALL = 1
 """Overhead of one more batch, in rows: ties between batch sizes go to fewer batches."""
@@ -92,7 +94,12 @@ def check_max_length(value: Any, of_model: int | None) -> int | None:
 
 
 def plan(
-    lengths: Mapping[str, np.ndarray], *, token_budget: int, max_buckets: int = MAX_BUCKETS, limit: int | None = None
+    lengths: Mapping[str, np.ndarray],
+    *,
+    token_budget: int,
+    max_buckets: int = MAX_BUCKETS,
+    limit: int | None = None,
+    compiled: Mapping[int, int] | None = None,
 ) -> list[Batch]:
     """Batches over the rows of several passes.
 
@@ -101,6 +108,7 @@ def plan(
       token_budget: B T of a batch does not exceed this, unless one row alone does.
       max_buckets: Most different shapes.
       limit: Longest sequence the model accepts; bucket lengths never exceed it.
+      compiled: Shapes of earlier calls, length -> rows. They are taken again unless new ones cost less by a ninth.
 
     Returns:
       Batches pass by pass in the order of `lengths`, within a pass from long to short: what exceeds the memory shows at
@@ -118,7 +126,25 @@ def plan(
             rows = rows[np.argsort(-lengths[kind][rows], kind="stable")]
             batches += [Batch(kind, rows[i : i + size], size, int(length)) for i in range(0, len(rows), size)]
     order = {kind: i for i, kind in enumerate(lengths)}
-    return sorted(batches, key=lambda batch: (order[batch.kind], -batch.length))
+    batches.sort(key=lambda batch: (order[batch.kind], -batch.length))
+    if not compiled:
+        return batches
+    longer = {batch.length: batch.size for batch in batches if batch.length > max(compiled)}
+    again = _in_shapes(lengths, {**compiled, **longer})
+    new, old = (sum(batch.num_tokens + token_budget // _CALL for batch in found) for found in (batches, again))
+    return again if 8 * (old + PRICE * len(longer)) <= 9 * (new + PRICE * len(buckets)) else batches
+
+
+def _in_shapes(lengths: Mapping[str, np.ndarray], shapes: Mapping[int, int]) -> list[Batch]:
+    """Batches of given shapes, filled from long to short: only the last of a pass has rows of padding alone."""
+    edges, batches = sorted(shapes), []
+    for kind, counts in lengths.items():
+        order, first = np.argsort(-counts, kind="stable"), 0
+        while first < len(order):
+            length = edges[int(np.searchsorted(edges, counts[order[first]]))]
+            batches.append(Batch(kind, order[first : first + shapes[length]], shapes[length], length))
+            first += shapes[length]
+    return batches
 
 
 def bucket_lengths(

@@ -1,4 +1,4 @@
-"""The plan of a run: rows that come from the store, and the batches of the others."""
+"""The plan of a block of texts: rows that come from the store, and the batches of the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tdd.scoring.store import ScoreStore
 from tdd.scoring.store.address import address, fingerprint
 from tdd.scoring.store.namespace import Namespace
 
-__all__ = ["ScorePlan", "plan_scores"]
+__all__ = ["Planner", "ScorePlan"]
 
 _READ = 4096
 """Stored rows that are read together."""
@@ -30,10 +30,10 @@ _MACHINE = ("platform", "device", "matmul_precision", "x64")
 
 @dataclasses.dataclass(frozen=True)
 class ScorePlan:
-    """The work of a run, in order.
+    """The work of a block of texts, in order.
 
     Attributes:
-      stored: Groups of rows that were stored before the run began.
+      stored: Groups of rows that were stored before the run came to the block.
       batches: Batches of the rows that were not.
       namespaces: Pass -> where its rows are stored; empty without a store.
       facts: What all shards of the run must have alike: models to the bit, rows, machine. Batches follow from these.
@@ -70,68 +70,123 @@ class ScorePlan:
         return digest.hexdigest()
 
 
-def plan_scores(
-    inputs: Mapping[str, PassInput],
-    distinct: DistinctRows,
-    models: Mapping[str, Model],
-    devices: Devices,
-    budget: int,
-    store: ScoreStore | None,
-) -> ScorePlan:
-    """Look up every distinct row, and plan the batches of those that are not stored.
+class Planner:
+    """Plans the blocks of a run, one after the other.
 
-    The batches are made of the rows that were missing when a run with the same rows first began, which is written
-    down: a run that is continued makes the same ones.
+    The batches of a block are made of the rows that were missing when a run with the same rows first came to it, which
+    is written down: a run that is continued makes the same ones. Rows of blocks before it are not missing.
+
+    Args:
+      models: "text"; "reference", "reference 2", ... and "tuned" where a score needs them.
+      devices: Where they are computed.
+      budget: Tokens a batch.
+      store: Where rows are looked up, or None.
+      alone: False if others compute a part of the rows of a block, or store them: shards, processes in lockstep.
     """
-    if store is None:
-        return ScorePlan((), _batches(inputs, distinct.first, budget), {}, {})
-    prints = {name: fingerprint(model.lm.spec, model.parameters()) for name, model in models.items()}
-    addresses = {
-        name: address(
-            "gradient norms" if name == "gradient" else "token statistics",
-            prints[inputs[name].model],
-            devices,
-            **inputs[name].identity(),
-        )
-        for name in distinct.keys
-    }
-    namespaces = {name: store.namespace(one) for name, one in addresses.items()}
-    missing = {
-        name: first & [not namespaces[name].has(key, inputs[name].rows.statistics) for key in distinct.keys[name]]
-        for name, first in distinct.first.items()
-    }
-    ends = np.cumsum([len(mask) for mask in missing.values()])[:-1]
-    run = _run_key(inputs, distinct, addresses, budget)
-    plans = [
-        dict(zip(missing, np.split(planned, ends), strict=True))
-        for planned in store.plans(run, np.concatenate([np.zeros(0, bool), *missing.values()]))
-    ]
-    stored = []
-    for name, first in distinct.first.items():
-        planned = np.logical_or.reduce([np.zeros_like(first), *(masks[name] for masks in plans)])
-        rows = np.flatnonzero(first & ~planned)
-        places = [namespaces[name].place(distinct.keys[name][row]) for row in rows.tolist()]
-        rows = rows[np.argsort(places, kind="stable")]
-        lengths = inputs[name].rows.lengths
-        for i in range(0, len(rows), _READ):
-            group = rows[i : i + _READ]
-            stored.append(Batch(name, group, len(group), int(lengths[group].max())))
-    batches = [batch for masks in plans for batch in _batches(inputs, masks, budget)]
-    named = {"model" if name == "text" else name: value for name, value in prints.items()}
-    machine = {name: one[name] for one in addresses.values() for name in _MACHINE}
-    facts = {**named, **machine, "tokens": _digest_of_keys(hashlib.sha256(), distinct)}
-    num_rows, num_missing = (sum(int(mask.sum()) for mask in masks.values()) for masks in (distinct.first, missing))
-    return ScorePlan(stored, batches, namespaces, facts, num_rows, num_rows - num_missing)
+
+    def __init__(
+        self, models: Mapping[str, Model], devices: Devices, budget: int, store: ScoreStore | None, *, alone: bool
+    ) -> None:
+        self._devices, self._budget, self._store, self._alone = devices, budget, store, alone
+        self._prints: dict[str, str] = {}
+        if store is not None:
+            self._prints = {name: fingerprint(model.lm.spec, model.parameters()) for name, model in models.items()}
+        self._compiled: dict[_Programs, dict[int, int]] = {}
+        self._planned: dict[tuple[Namespace, tuple[str, ...]], set[bytes]] = {}
+
+    def plan(self, inputs: Mapping[str, PassInput], distinct: DistinctRows) -> ScorePlan:
+        """Look up every distinct row of a block, and plan the batches of those that are not stored."""
+        store, prints = self._store, self._prints
+        if store is None:
+            return ScorePlan((), self._batches(inputs, [distinct.first]), {}, {})
+        addresses = {
+            name: address(
+                "gradient norms" if name == "gradient" else "token statistics",
+                prints[inputs[name].model],
+                self._devices,
+                **inputs[name].identity(),
+            )
+            for name in distinct.keys
+        }
+        namespaces = {name: store.namespace(one) for name, one in addresses.items()}
+        before = {
+            name: [
+                keys
+                for (space, fields), keys in self._planned.items()
+                if space is namespaces[name] and set(inputs[name].rows.statistics) <= set(fields)
+            ]
+            for name in distinct.keys
+        }
+
+        def is_planned(name: str, key: bytes) -> bool:
+            return any(key in keys for keys in before[name])
+
+        missing = {
+            name: first
+            & [
+                not (is_planned(name, key) or namespaces[name].has(key, inputs[name].rows.statistics))
+                for key in distinct.keys[name]
+            ]
+            for name, first in distinct.first.items()
+        }
+        ends = np.cumsum([len(mask) for mask in missing.values()])[:-1]
+        run = _run_key(inputs, distinct, addresses, self._budget)
+        plans = [
+            dict(zip(missing, np.split(planned, ends), strict=True))
+            for planned in store.plans(run, np.concatenate([np.zeros(0, bool), *missing.values()]))
+        ]
+        stored = []
+        for name, first in distinct.first.items():
+            planned = np.logical_or.reduce([np.zeros_like(first), *(masks[name] for masks in plans)])
+            rows = np.flatnonzero(first & ~planned)
+            keys = [distinct.keys[name][row] for row in rows.tolist()]
+            places = [0 if is_planned(name, key) else namespaces[name].place(key) for key in keys]
+            rows = rows[np.argsort(places, kind="stable")]
+            lengths = inputs[name].rows.lengths
+            for i in range(0, len(rows), _READ):
+                group = rows[i : i + _READ]
+                stored.append(Batch(name, group, len(group), int(lengths[group].max())))
+        batches = self._batches(inputs, plans)
+        if not self._alone:
+            for name, keys in distinct.keys.items():
+                here = self._planned.setdefault((namespaces[name], inputs[name].rows.statistics), set())
+                here.update(itertools.compress(keys, distinct.first[name]))
+        named = {"model" if name == "text" else name: value for name, value in prints.items()}
+        machine = {name: one[name] for one in addresses.values() for name in _MACHINE}
+        facts = {**named, **machine, "tokens": _digest_of_keys(hashlib.sha256(), distinct)}
+        num_rows, num_missing = (sum(int(mask.sum()) for mask in masks.values()) for masks in (distinct.first, missing))
+        return ScorePlan(stored, batches, namespaces, facts, num_rows, num_rows - num_missing)
+
+    def _batches(self, inputs: Mapping[str, PassInput], plans: Sequence[Mapping[str, np.ndarray]]) -> list[Batch]:
+        """Batches of the rows that are planned together; their shapes are those of earlier blocks where that is no
+        waste."""
+        planned = [_batches(inputs, masks, self._budget, self._compiled) for masks in plans]
+        for batch in itertools.chain(*planned[:1]):
+            self._compiled.setdefault(_programs(inputs, batch.kind), {})[batch.length] = batch.size
+        return [*itertools.chain(*planned)]
 
 
-def _batches(inputs: Mapping[str, PassInput], chosen: Mapping[str, np.ndarray], budget: int) -> list[Batch]:
+_Programs: TypeAlias = tuple[bool, int | None]
+
+
+def _programs(inputs: Mapping[str, PassInput], name: str) -> _Programs:
+    """What passes that share programs have in common: whether they are for gradients, and the longest row."""
+    return name == "gradient", inputs[name].limit
+
+
+def _batches(
+    inputs: Mapping[str, PassInput],
+    chosen: Mapping[str, np.ndarray],
+    budget: int,
+    compiled: Mapping[_Programs, Mapping[int, int]],
+) -> list[Batch]:
     """Batches of the chosen rows of all passes; passes whose models accept the same length share their shapes, and so
     programs."""
     rows = {name: np.flatnonzero(mask) for name, mask in chosen.items() if mask.any()}
     lengths = {name: inputs[name].rows.lengths[mine] for name, mine in rows.items()}
-    together: dict[tuple[bool, int | None], list[str]] = {}
+    together: dict[_Programs, list[str]] = {}
     for name in rows:
-        together.setdefault((name == "gradient", inputs[name].limit), []).append(name)
+        together.setdefault(_programs(inputs, name), []).append(name)
     batches = [
         dataclasses.replace(batch, rows=rows[batch.kind][batch.rows])
         for (gradient, limit), names in together.items()
@@ -139,6 +194,7 @@ def _batches(inputs: Mapping[str, PassInput], chosen: Mapping[str, np.ndarray], 
             {name: lengths[name] for name in names},
             token_budget=gradient_budget(budget) if gradient else budget,
             limit=limit,
+            compiled=compiled.get((gradient, limit)),
         )
     ]
     return sorted(batches, key=lambda batch: [*rows].index(batch.kind))

@@ -94,8 +94,16 @@ class TokenProgram:
         counts = put([np.int32(len(target)) for target in targets])
         following = put([padded(target, capacity) for target in targets])
         wanted = self._wanted(rows)
-        out = _head(self.lm, self.devices, self.params, hidden, following, counts, tile=tile, wanted=wanted)
+        num_rows = self._num_rows(max(map(len, targets)), capacity, tile)
+        arrays = hidden, following, counts
+        out = _head(self.lm, self.devices, self.params, *arrays, tile=tile, wanted=wanted, num_rows=num_rows)
         return out, [slice(len(target)) for target in targets]
+
+    def _num_rows(self, most: int, capacity: int, tile: Tiling) -> int:
+        """Rows that the head computes: all on CPU, which counts the tiles itself; else eighths of them, so that few
+        programs are compiled."""
+        step = -(-capacity // (8 * tile.chunk)) * tile.chunk
+        return capacity if tile.block is not None else min(capacity, max(1, -(-most // step)) * step)
 
     def _wanted(self, rows: Rows) -> tuple[str, ...] | None:
         """Statistics that a program computes, None for all: on CPU their bits do not depend on what else is wanted."""
@@ -155,19 +163,20 @@ def _trunk(lm: LanguageModel, devices: Devices, params: Any, tokens: jax.Array, 
     return devices.each(functools.partial(trunk_rows, lm), params, tokens, positions)
 
 
-@functools.partial(jax.jit, static_argnames=("lm", "devices", "tile", "wanted"))
+@functools.partial(jax.jit, static_argnames=("lm", "devices", "tile", "wanted", "num_rows"))
 def _head(
     lm: LanguageModel,
     devices: Devices,
     params: Any,
     *arrays: jax.Array,
     tile: Tiling,
+    num_rows: int,
     wanted: tuple[str, ...] | None = None,
 ) -> Any:
-    """Statistics of the first `count` of hidden states and targets [capacity], by name; all of them if None."""
+    """Statistics of the first `count` <= `num_rows` hidden states and targets of [capacity], by name; all if None."""
 
     def on_device(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
-        given = (lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
+        given = (lm, params, hidden[:num_rows], targets[:num_rows], jnp.arange(num_rows) < count, tile)
         return head_statistics(*given)._asdict() if wanted is None else wanted_statistics(*given, wanted)
 
     return devices.each(on_device, params, *arrays)

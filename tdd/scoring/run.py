@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import itertools
+import operator
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,35 +23,176 @@ from tdd.scoring.programs import GradientProgram, PassProgram, Rows, TokenProgra
 from tdd.scoring.scores import Evidence, ScoreRequest, padded_stats, parse_score
 from tdd.scoring.token_stats import tiling
 
-__all__ = ["ScoreRun"]
+__all__ = ["BlockScores", "Runners", "ScoreRun", "ahead", "in_blocks", "joined"]
+
+_BLOCK = 2**22
+"""Characters of a block, about a million tokens."""
 
 _PAD = 64
 """Texts whose numbers of tokens round up to the same multiple of this are scored together."""
 
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+def in_blocks(texts: Texts) -> list[Texts]:
+    """The texts in consecutive blocks of about equal size; few texts are one block."""
+    ends = np.cumsum([len(text) for text in texts.texts])
+    num_blocks = -(-ends[-1] // _BLOCK)
+    block_of = (ends - 1) * num_blocks // max(1, ends[-1])
+    edges = [0, *(np.flatnonzero(np.diff(block_of)) + 1).tolist(), len(texts)]
+    return [
+        dataclasses.replace(texts, ids=texts.ids[a:b], texts=texts.texts[a:b], labels=())
+        for a, b in itertools.pairwise(edges)
+    ]
+
+
+def ahead(make: Callable[[_In], _Out], items: Sequence[_In]) -> Generator[_Out, None, None]:
+    """`make(item)` of each in turn: while the caller works with one, a thread makes the next.
+
+    An error of the thread is raised when its turn comes. Closing waits until the thread ends.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        made = make(items[0])
+        for item in items[1:]:
+            coming = pool.submit(make, item)
+            yield made
+            made = coming.result()
+        yield made
+
+
+class Runners:
+    """The runners of a run's passes: their parameters and programs stay on the devices from block to block.
+
+    Parameters that are loaded when they are needed make room for those of the next model.
+    """
+
+    def __init__(self, models: Mapping[str, Model], devices: Devices) -> None:
+        self.devices = devices
+        self._models = models
+        self._params: dict[str, Any] = {}
+        self._runners: dict[Any, BatchRunner] = {}
+
+    def get(self, group: Any, given: PassInput, capacity: int) -> BatchRunner:
+        """The runner of a group of passes, made when it is first asked for.
+
+        Args:
+          group: What its passes have in common, the name of the model first and whether they are for gradients second.
+          given: One of its passes.
+          capacity: Most scored positions of a batch.
+        """
+        name, gradient, *_ = group
+        for other in [other for other in self._params if other != name and callable(self._models[other].params)]:
+            del self._params[other]
+            self._runners = {key: runner for key, runner in self._runners.items() if key[0] != other}
+
+        def program() -> PassProgram:
+            lm = self._models[name].lm
+            if name not in self._params:
+                self._params[name] = self.devices.put_params(self._models[name].parameters())
+            params = self._params[name]
+            if gradient:
+                return GradientProgram(lm, params, self.devices)
+            common = (lm, params, self.devices, capacity, tiling(self.devices.platform))
+            if given.prefix is None:
+                return TokenProgram(*common)
+            from tdd.scoring.prefixes import SuffixProgram
+
+            behind = SuffixProgram(*common)
+            behind.put_prefix(given.prefix)
+            return behind
+
+        return self._runners.setdefault(group, BatchRunner(program, len(self.devices), halve=not self.devices.spans))
+
+
+class BlockScores(NamedTuple):
+    """What is kept of a block of texts once its batches are done.
+
+    Attributes:
+      columns: (what, name) -> [n] numbers: "rows" and "tuned" by label, the tokens' part of each score under the model
+        and after fine-tuning; "loss" and "per byte", scored tokens per byte of scored text, by pass; "num_tokens",
+        "compressed", "grad_norm".
+      same_tokens: Whether all models' tokenizers make the same tokens of every text.
+      prepends_bos: As in `Encoded`.
+      shapes: Shapes of the batches, after the name of the pass.
+      counts: How many windows, texts that were cut, rows that were stored before, tokens that were computed, and
+        tokens that were not padding: windows, truncated, stored, computed, real.
+    """
+
+    columns: Mapping[tuple[str, str], np.ndarray]
+    same_tokens: bool
+    prepends_bos: bool
+    shapes: frozenset[tuple[str, int, int]]
+    counts: collections.Counter[str]
+
+    def by_name(self, what: str) -> dict[str, np.ndarray]:
+        """Name -> column of one kind."""
+        return {name: column for (kind, name), column in self.columns.items() if kind == what}
+
+    def evidence(self) -> Evidence:
+        """The evidence of the scores beside the statistics of the texts.
+
+        Losses are per token if all tokenizers agree on every text, else per byte.
+        """
+        per_byte = self.by_name("per byte")
+        losses = {
+            name: loss if self.same_tokens or name not in per_byte else loss * per_byte[name]
+            for name, loss in self.by_name("loss").items()
+        }
+        evidence = Evidence(
+            compressed_bytes=self.columns.get(("compressed", "")),
+            grad_norm=self.columns.get(("grad_norm", "")),
+            tokens_per_byte=1.0 if self.same_tokens else per_byte["text"],
+            **{f"{name}_loss": losses[name] for name in ("lowercase", "prefix", "member_prefix") if name in losses},
+        )
+        if references := [loss for name, loss in losses.items() if name.startswith("reference")]:
+            evidence = evidence._replace(reference_loss=np.stack(references))
+        if populations := [loss for name, loss in losses.items() if name.startswith("population under")]:
+            evidence = evidence._replace(
+                population_loss=losses["population"], reference_population_loss=np.stack(populations)
+            )
+        return evidence
+
+
+def joined(blocks: Sequence[BlockScores]) -> BlockScores:
+    """All blocks as one."""
+    return BlockScores(
+        {
+            key: np.concatenate([block.columns[key] for block in blocks if key in block.columns])
+            for key in blocks[0].columns
+        },
+        all(block.same_tokens for block in blocks),
+        blocks[0].prepends_bos,
+        frozenset().union(*(block.shapes for block in blocks)),
+        sum((block.counts for block in blocks), collections.Counter()),
+    )
+
 
 @dataclasses.dataclass(frozen=True)
 class ScoreRun:
-    """Everything between the arguments of `tdd.score` and its numbers.
+    """Everything between a block of texts and its numbers.
 
     Attributes:
-      models: "text"; "reference", "reference 2", ... and "tuned" where a score needs them.
+      texts: The texts.
       inputs: Pass -> its rows.
       distinct: Those that are computed.
       results: Pass -> what came back.
+      compressed: [n] bytes of each text after zlib, if a score needs them.
     """
 
-    models: Mapping[str, Model]
+    texts: Texts
     inputs: Mapping[str, PassInput]
     distinct: DistinctRows
     results: Mapping[str, RowResults | GradientResults]
+    compressed: np.ndarray | None
 
     @classmethod
     def prepare(
         cls,
-        requests: Sequence[ScoreRequest],
-        table: Texts,
-        models: Mapping[str, Model],
+        block: tuple[int, Texts],
         *,
+        requests: Sequence[ScoreRequest],
+        models: Mapping[str, Model],
         max_length: int | None,
         long_texts: str,
         beside: Mapping[str, Any],
@@ -55,9 +200,10 @@ class ScoreRun:
         """Tokenise the texts of every pass; computes nothing of the models.
 
         The pass over the texts themselves is not computed if no score needs its statistics. `beside` has the token ids
-        of the prefixes, by pass, and the texts of the population; windows under the model are shorter by the longest
-        prefix.
+        of the prefixes, by pass, and the texts of the population, which goes with the first block; windows under the
+        model are shorter by the longest prefix.
         """
+        number, table = block
         prefixes = {name: tokens for name, tokens in beside.items() if name != "population"}
         reserved = max(map(len, prefixes.values()), default=0)
         asked = ["text", *dict.fromkeys(name for request in requests for name in request.score.passes)]
@@ -65,6 +211,8 @@ class ScoreRun:
         loss = [parse_score("loss")]
         inputs: dict[str, PassInput] = {}
         for name, of in _passes(asked, models):
+            if name.startswith("population") and number > 0:
+                continue
             fields = dict.fromkeys(field for one in reduced.get(name, loss) for field in one.score.statistics)
             inputs[name] = encode_pass(
                 name,
@@ -84,9 +232,13 @@ class ScoreRun:
             for name, given in inputs.items()
         }
         distinct = distinct_rows({name: given.rows for name, given in inputs.items()})
-        return cls(models, inputs, distinct, results)
+        compressed = None
+        if any("zlib" in (request.score.name, request.parameters.get("of")) for request in requests):
+            kept = inputs["text"].encoded.kept
+            compressed = np.array([len(zlib.compress(text.encode())) for text in kept], np.float64)
+        return cls(table, inputs, distinct, results, compressed)
 
-    def run(self, plan: ScorePlan, todo: Sequence[tuple[int, Batch]], devices: Devices) -> Iterator[Batch]:
+    def run(self, plan: ScorePlan, todo: Sequence[tuple[int, Batch]], runners: Runners) -> Iterator[Batch]:
         """Read or compute the numbered batches `todo` of the plan, collect their numbers, and yield each batch."""
         if not self.inputs["text"].rows.statistics:
             self._count_tokens()
@@ -98,38 +250,50 @@ class ScoreRun:
         groups: dict[Any, list[tuple[int, Batch]]] = {}
         for number, batch in todo:
             groups.setdefault(together[batch.kind], []).append((number, batch))
-        for batches in groups.values():
-            yield from self._run(plan, batches, devices)
+        for group, batches in groups.items():
+            yield from self._run(group, plan, batches, runners)
 
-    def evidence(self) -> Evidence:
-        """The evidence of the scores beside the statistics of the texts."""
-        results = self.results
-        text = self.inputs["text"].encoded
-        compressed = np.array([len(zlib.compress(kept.encode())) for kept in text.kept], np.float64)
-        evidence = Evidence(compressed_bytes=compressed)
-        if "gradient" in results:
-            evidence = evidence._replace(grad_norm=results["gradient"].values)
-        for name in ("lowercase", "prefix", "member_prefix"):
-            if name in results:
-                evidence = evidence._replace(**{f"{name}_loss": self.tokens_of(name).values["loss"]})
-        if "reference" in results:
-            references = [name for name in self.models if name.startswith("reference")]
-            populations = [f"population under {name}" for name in references] if "population" in results else []
-            same = self._same_tokens("text", references) and self._same_tokens("population", populations)
+    def scores(self, plan: ScorePlan) -> BlockScores:
+        """What is kept of the block."""
+        text, real = self.inputs["text"].encoded, 0
+        for batch in plan.batches:
+            real += int(self.inputs[batch.kind].rows.lengths[batch.rows].sum())
+        counts = {
+            "windows": len(self.inputs["text"].rows.windows),
+            "truncated": sum(map(operator.ne, map(len, text.kept), map(len, self.texts.texts))),
+            "stored": sum(len(batch.rows) for batch in plan.stored),
+            "computed": sum(batch.num_tokens for batch in plan.batches),
+            "real": real,
+        }
+        references = [name for name in self.inputs if name.startswith("reference")]
+        populations = [name for name in self.inputs if name.startswith("population under")]
+        return BlockScores(
+            self._columns(references, populations),
+            self._same_tokens("text", references) and self._same_tokens("population", populations),
+            text.prepends_bos,
+            frozenset(batch.shape for batch in plan.batches),
+            collections.Counter(counts),
+        )
 
-            def losses(name: str) -> np.ndarray:
-                return self.tokens_of(name).values["loss"] * (1.0 if same else self._tokens_per_byte(name))
-
-            evidence = evidence._replace(
-                tokens_per_byte=1.0 if same else self._tokens_per_byte("text"),
-                reference_loss=np.stack([losses(name) for name in references]),
-            )
-            if populations:
-                evidence = evidence._replace(
-                    population_loss=losses("population"),
-                    reference_population_loss=np.stack([losses(name) for name in populations]),
-                )
-        return evidence
+    def _columns(self, references: Sequence[str], populations: Sequence[str]) -> dict[tuple[str, str], np.ndarray]:
+        """See `BlockScores`."""
+        columns = {("num_tokens", ""): self._tokens_of("text").num_tokens}
+        if self.compressed is not None:
+            columns["compressed", ""] = self.compressed
+        for name, results in self.results.items():
+            if isinstance(results, GradientResults):
+                columns["grad_norm", ""] = results.values
+            elif name in ("text", "tuned"):
+                what = "rows" if name == "text" else "tuned"
+                columns |= {(what, label): values for label, values in results.values.items()}
+            else:
+                columns["loss", name] = results.values["loss"]
+        if references:
+            with np.errstate(all="ignore"):  # a text may have no scored byte
+                for name in ("text", *references, *(["population", *populations] if populations else [])):
+                    per_byte = self._tokens_of(name).num_tokens / self.inputs[name].encoded.scored_bytes
+                    columns["per byte", name] = per_byte
+        return columns
 
     def _same_tokens(self, name: str, others: Sequence[str]) -> bool:
         """Whether the texts of a pass have the same tokens in the others."""
@@ -139,35 +303,18 @@ class ScoreRun:
             for a, b in zip(self.inputs[name].encoded.tokens, self.inputs[other].encoded.tokens, strict=True)
         )
 
-    def _tokens_per_byte(self, name: str) -> np.ndarray:
-        """Scored tokens per byte of scored text, by the tokenizer of the pass."""
-        return self.tokens_of(name).num_tokens / self.inputs[name].encoded.scored_bytes
-
-    def tokens_of(self, name: str) -> RowResults:
+    def _tokens_of(self, name: str) -> RowResults:
         """Results of a pass for token statistics."""
         results = self.results[name]
         assert isinstance(results, RowResults)
         return results
 
-    def _run(self, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], devices: Devices) -> Iterator[Batch]:
+    def _run(
+        self, group: Any, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], runners: Runners
+    ) -> Iterator[Batch]:
         kind = batches[0][1].kind
-        model = self.models[self.inputs[kind].model]
         capacity = max((batch.num_tokens for batch in plan.batches if batch.kind != "gradient"), default=0)
-
-        def program() -> PassProgram:
-            params = devices.put_params(model.parameters())
-            if kind == "gradient":
-                return GradientProgram(model.lm, params, devices)
-            given = (model.lm, params, devices, capacity, tiling(devices.platform))
-            if (prefix := self.inputs[kind].prefix) is None:
-                return TokenProgram(*given)
-            from tdd.scoring.prefixes import SuffixProgram
-
-            behind = SuffixProgram(*given)
-            behind.put_prefix(prefix)
-            return behind
-
-        runner = BatchRunner(program, len(devices), halve=not devices.spans)
+        runner = runners.get(group, self.inputs[kind], capacity)
 
         def compute(missing: Iterator[tuple[int, Batch]]) -> Iterator[tuple[int, Batch, list[np.ndarray]]]:
             for number, batch, values in runner.run(missing, lambda kind: self.inputs[kind].rows):
@@ -179,7 +326,7 @@ class ScoreRun:
             compute,
             lambda batch: [self.distinct.keys[batch.kind][row] for row in batch.rows],
             lambda batch: self.inputs[batch.kind].rows.statistics,
-            lockstep=devices.spans,
+            lockstep=runners.devices.spans,
         ):
             self._collect(batch, parts)
             yield batch

@@ -58,7 +58,7 @@ def token_stats(
     Raises:
       InputError: shapes that do not fit (at trace time).
 
-    Cost: one forward pass of the trunk over B T tokens, and the readout for scored targets only. Never holds
+    Cost: one forward pass of the trunk over B T tokens, and the readout, on CPU for scored targets only. Never holds
     [B, T, V], unless the model has no `hidden` and `readout` and itself returns it.
     """
     check_token_batch(jnp.shape(tokens), jnp.shape(mask))

@@ -99,19 +99,19 @@ def windows(num_tokens: int, max_length: int | None) -> Iterator[Window]:
 def _rows(
     tokenizer: Any, texts: Sequence[str], *, add_special_tokens: bool = True, spans: bool = False
 ) -> Iterator[tuple[Sequence[int], Any]]:
-    """Token ids of each text, and its character spans if the tokenizer knows them, else None; block after block."""
+    """Token ids of each text, and what knows its character spans or None; block after block."""
     options: dict[str, Any] = {"add_special_tokens": add_special_tokens}
     if hasattr(tokenizer, "split_special_tokens"):  # of transformers
         options["split_special_tokens"] = True
     if getattr(tokenizer, "is_fast", False):
-        options.update(return_offsets_mapping=spans, return_attention_mask=False, verbose=False)
+        options.update(return_attention_mask=False, verbose=False)
     for block in _blocks(texts):
         with panics(f"the tokenizer gives up on the texts from {block[0][:40]!r} on"):
             encoded = tokenizer(block, **options)
         ids = _check_encoded(encoded, len(block))
-        yield from zip(
-            ids, encoded["offset_mapping"] if "offset_mapping" in encoded else [None] * len(ids), strict=True
-        )
+        known = getattr(encoded, "encodings", None) if spans else None
+        known = encoded["offset_mapping"] if known is None and "offset_mapping" in encoded else known
+        yield from zip(ids, known or [None] * len(ids), strict=True)
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -130,9 +130,11 @@ def _blocks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 def _end_of(tokenizer: Any, text: str, ids: Sequence[int], spans: Any) -> int:
     """Characters of the text up to the end of its leading tokens `ids`."""
-    if spans is not None:
-        return max((end for _, end in spans[: len(ids)]), default=0)
-    return min(len(text), len(tokenizer.decode(list(ids), skip_special_tokens=True)))
+    if spans is None:
+        return min(len(text), len(tokenizer.decode(list(ids), skip_special_tokens=True)))
+    if hasattr(spans, "token_to_chars"):  # of tokenizers: one span is asked for, where all take 100 bytes a token
+        spans = [spans.token_to_chars(0) or (0, 0)] if len(ids) == 1 else spans.offsets
+    return max((end for _, end in spans[: len(ids)]), default=0)
 
 
 def check_token_ids(tokens: Iterable[np.ndarray], identifiers: Sequence[str], vocab_size: int, what: str) -> None:

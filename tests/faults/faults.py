@@ -660,6 +660,34 @@ STORE = (
 
 SHARDS = (
     Fault(
+        "score: a shard computes rows of earlier blocks again",
+        "tdd/scoring/plan.py",
+        "return any(key in keys for keys in before[name])",
+        "return False",
+        ("tests/scoring/test_score_blocks.py",),
+    ),
+    Fault(
+        "score: each block has its own unit of losses under the reference",
+        "tdd/scoring/run.py",
+        "    if all(same):",
+        "    if any(same):",
+        ("tests/scoring/test_score_blocks.py",),
+    ),
+    Fault(
+        "score: every block has shapes of its own",
+        "tdd/scoring/buckets.py",
+        "    if not compiled:",
+        "    if True:",
+        ("tests/scoring/test_score_blocks.py",),
+    ),
+    Fault(
+        "token_stats: the host waits in every tile",
+        "tdd/kernels/token_stats.py",
+        "capacity // chunk if every else",
+        "capacity // chunk if not every else",
+        ("tests/scoring/test_score_blocks.py",),
+    ),
+    Fault(
         "shards: the last shard owns nothing",
         "tdd/runs/shards.py",
         "return number % self.count == self.index",
@@ -690,8 +718,8 @@ SHARDS = (
     Fault(
         "score: what the plan depends on is left out of the facts",
         "tdd/audit/score.py",
-        "facts |= {**of_beside, **plan.facts}",
-        'facts |= {**of_beside, "tokens": plan.facts.get("tokens")}',
+        "facts |= plan.facts",
+        'facts |= {"tokens": plan.facts.get("tokens")}',
         ("tests/scoring/test_score_shards.py",),
     ),
     Fault(

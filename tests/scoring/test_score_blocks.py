@@ -1,0 +1,266 @@
+"""`tdd.score` block by block: the numbers of one block, each row computed once, tokens ready in time."""
+
+import threading
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scored_models import random_texts, scored_model
+
+import tdd
+from benchmarks.aot.hlo import Module
+from tdd.audit import score as driver
+from tdd.records import Texts
+from tdd.scoring import programs, run
+from tdd.scoring.buckets import plan
+from tdd.scoring.devices import find_devices
+from tdd.scoring.token_stats import Tiling
+from tdd.validate import InputError
+
+TEXTS = [*random_texts(24), *random_texts(24)[:8], *random_texts(8, seed=1)]  # eight of them are in two blocks
+SCORES = ("loss", "zlib", "lowercase", "reference", "min_k_plus_plus", "grad_norm")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return scored_model()
+
+
+@pytest.fixture(scope="module")
+def other():
+    return scored_model(7)
+
+
+@pytest.fixture(scope="module")
+def plain(model, other):
+    return score(model, reference=other)
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    monkeypatch.setattr(run, "_BLOCK", 1000)
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """Rows that went through a model, batch by batch."""
+    started, original = [], programs.TokenProgram.start
+
+    def spy(self, pieces, *rest):
+        started.append(sum(map(len, pieces)))
+        return original(self, pieces, *rest)
+
+    monkeypatch.setattr(programs.TokenProgram, "start", spy)
+    return started
+
+
+def score(model, texts=TEXTS, scores=SCORES, **options):
+    return tdd.score(model, texts, scores, **{"token_budget": 256, "progress": False, **options})
+
+
+def assert_same(found, expected, rtol=0.0):
+    assert found.ids == expected.ids
+    np.testing.assert_array_equal(found.num_tokens, expected.num_tokens)
+    for name in expected.values:
+        np.testing.assert_allclose(found[name], expected[name], rtol=rtol, atol=rtol, err_msg=name)
+
+
+def test_blocks_hold_every_text_once_and_are_of_one_size(blocks):
+    table = Texts(tuple(map(str, range(40))), tuple(TEXTS))
+    found = run.in_blocks(table)
+    assert [text for block in found for text in block.texts] == TEXTS
+    assert [one for block in found for one in block.ids] == [*table.ids]
+    sizes = [sum(map(len, block.texts)) for block in found]
+    assert 4 <= len(found) <= -(-sum(sizes) // 1000)
+    assert min(sizes) > 0.5 * max(sizes)
+    huge = Texts(("a", "b", "c"), ("w1 w2", "w1 " * 5000, "w3 w4"))
+    assert [text for block in run.in_blocks(huge) for text in block.texts] == [*huge.texts]
+    assert len(run.in_blocks(Texts(("a",), ("",)))) == 1
+
+
+def test_blocks_change_no_score(blocks, plain, model, other):
+    told = []
+    found = score(model, reference=other, on_batch=lambda *at: told.append(at))
+    assert_same(found, plain, 1e-5)
+    assert [done for done, _ in told] == [*range(1, len(told) + 1)]
+    assert [done for done, total in told if done >= total] == [len(told)], "the total is reached at the end alone"
+    for fact in ("num_windows", "prepends_bos", "texts_sha256"):
+        assert found.provenance[fact] == plain.provenance[fact]
+    assert len(found.provenance["batch_shapes"]) <= 2 * len(plain.provenance["batch_shapes"])
+    assert 0 < found.provenance["padding_share"] < 0.5
+
+
+def test_reference_losses_have_one_unit_in_all_blocks(blocks, monkeypatch):
+    """One text that the tokenizers cut differently makes all losses per byte, in whatever block it is."""
+    short, long = scored_model(), scored_model(7, bos=False)
+
+    def other_tokens(texts, add_special_tokens=True):
+        ids = long[2](texts, add_special_tokens=add_special_tokens)["input_ids"]
+        return {"input_ids": [row[:-1] if text == TEXTS[-1] else row for text, row in zip(texts, ids, strict=True)]}
+
+    other_tokens.decode = long[2].decode
+    found = score(short, scores="reference", reference=(*long[:2], other_tokens))
+    monkeypatch.undo()
+    assert_same(found, score(short, scores="reference", reference=(*long[:2], other_tokens)), 1e-5)
+
+
+def test_a_store_computes_a_row_once_and_an_interrupted_run_goes_on(blocks, plain, model, other, tmp_path, rows):
+    class Stopped(Exception):
+        pass
+
+    def stop_at(count):
+        def on_batch(done, total):
+            if done == count:
+                raise Stopped
+
+        return on_batch
+
+    options = {"reference": other, "scores": [name for name in SCORES if name != "grad_norm"]}
+    quiet = score(model, store=tmp_path / "quiet", **options)
+    once = sum(rows)
+    assert_same(quiet, score(model, **options), 1e-5)
+    assert once < sum(rows) - once, "without a store, what is in two blocks is computed twice"
+    rows.clear()
+    score(model, [*dict.fromkeys(TEXTS)], **options)
+    assert once == sum(rows)
+    for stop in (3, 20):
+        with pytest.raises(Stopped):
+            score(model, store=tmp_path / "cut", on_batch=stop_at(stop), **options)
+    rows.clear()
+    found = score(model, store=tmp_path / "cut", **options)
+    assert 0 < sum(rows) < once
+    assert_same(found, quiet)
+    assert dict(found.provenance) == dict(quiet.provenance)
+
+
+def test_shards_make_the_batches_of_one_call(blocks, model, tmp_path, rows):
+    """Rows of earlier blocks are another shard's, and not yet there."""
+    names = ("loss", "lowercase")
+    alone = score(model, scores=names, store=tmp_path / "alone")
+    once = sum(rows)
+    rows.clear()
+    for shard in ("2/3", "0/3", "1/3"):
+        assert score(model, scores=names, store=tmp_path / "shards", shard=shard) is None
+    assert sum(rows) == once
+    rows.clear()
+    assert_same(score(model, scores=names, store=tmp_path / "shards"), alone)
+    assert not rows
+
+
+def test_a_bad_text_of_a_later_block_is_an_error_and_loses_nothing(blocks, model, tmp_path, rows):
+    with pytest.raises(InputError, match=r"text '41' has 1 token .*remove the text or lengthen it"):
+        score(model, [*TEXTS, "w3"], "loss", store=tmp_path)
+    before = sum(rows)
+    assert before
+    rows.clear()
+    score(model, TEXTS, "loss", store=tmp_path)
+    assert sum(rows) < before
+
+
+def _waiting_device(monkeypatch, seconds):
+    """A device that computes the first batch until the second block is tokenised, or for so long; and what it saw."""
+    tokenised, seen, fetch = threading.Event(), [], programs.TokenProgram.fetch
+    encode, calls = run.encode_pass, []
+
+    def spied(name, *arguments, **options):
+        found = encode(name, *arguments, **options)
+        calls.append(threading.current_thread() is threading.main_thread())
+        if len(calls) == 2:
+            tokenised.set()
+        return found
+
+    def slow(self, *arguments):
+        if not seen:
+            seen.append(tokenised.wait(seconds))
+        return fetch(self, *arguments)
+
+    monkeypatch.setattr(run, "encode_pass", spied)
+    monkeypatch.setattr(programs.TokenProgram, "fetch", slow)
+    return seen, calls
+
+
+def test_the_next_block_is_tokenised_while_a_device_computes(blocks, model, monkeypatch):
+    seen, calls = _waiting_device(monkeypatch, 60)
+    score(model, scores="loss")
+    assert seen == [True]
+    assert calls == [True] + [False] * (len(calls) - 1)
+
+
+def test_tokenising_in_turn_would_not_overlap(blocks, model, monkeypatch):
+    """The broken twin of the test before."""
+
+    def in_turn(make, items):
+        yield from map(make, items)
+
+    seen, _ = _waiting_device(monkeypatch, 0.1)
+    monkeypatch.setattr(driver, "ahead", in_turn)
+    score(model, scores="loss")
+    assert seen == [False]
+
+
+def test_an_interruption_ends_the_thread(blocks, model):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        score(model, scores="loss", on_batch=stop)
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize(("block", "waits"), [(None, 0), (64, 1)])
+def test_the_host_waits_in_no_tile_of_the_head(model, block, waits):
+    """Loops of the program for accelerators have a length that is compiled in. That for CPU, the twin, has not."""
+    where, tile = find_devices(), Tiling(8, block)
+    arrays = jnp.zeros((64, 16)), jnp.zeros(64, jnp.int32), jnp.int32(30)
+    wanted = ("log_prob", "mu", "sigma")
+    lowered = programs._head.lower(model[0], where, model[1], *arrays, tile=tile, wanted=wanted, num_rows=32)
+    text = lowered.compile().as_text()
+    assert " while(" in text
+    assert (Module(text).waits > 0) == bool(waits)
+    assert " conditional(" not in text, "the host reads which branch is taken"
+
+
+def test_the_head_for_accelerators_makes_the_same_numbers(model, monkeypatch):
+    """Whole rows of the vocabulary, tiles of a fixed number, and the statistics that are wanted."""
+    names = ("loss", "min_k_plus_plus")
+    expected = score(model, scores=names)
+    monkeypatch.setattr(run, "tiling", lambda platform: Tiling(16, None))
+    computed, head = [], programs._head
+
+    def spy(*arguments, **options):
+        computed.append(options["num_rows"])
+        return head(*arguments, **options)
+
+    monkeypatch.setattr(programs, "_head", spy)
+    assert_same(score(model, scores=names), expected, 1e-5)
+    assert set(computed) <= {*range(32, 257, 32)}
+    assert len({*computed}) > 1, "a batch that is not full has fewer tiles"
+
+
+def test_one_block_is_made_ahead_and_no_more():
+    made = []
+    for place, item in enumerate(run.ahead(lambda x: made.append(x) or x, range(6))):
+        assert item == place
+        assert len(made) <= place + 2
+    assert made == [*range(6)]
+
+
+def test_later_blocks_take_the_shapes_of_earlier_ones():
+    rng = np.random.default_rng(0)
+    one, two = ({"text": rng.integers(2, 100, 4000)} for _ in range(2))
+    first = plan(one, token_budget=2048, limit=128)
+    shapes = {batch.length: batch.size for batch in first}
+    again = plan(two, token_budget=2048, limit=128, compiled=shapes)
+    assert {(batch.length, batch.size) for batch in again} <= {*shapes.items()}
+    assert sorted(np.concatenate([batch.rows for batch in again])) == [*range(4000)]
+    assert all(batch.length >= two["text"][batch.rows].max() and len(batch.rows) <= batch.size for batch in again)
+    assert sum(len(batch.rows) < batch.size for batch in again) <= 1, "only the last has rows of padding alone"
+    cost = [sum(batch.num_tokens for batch in batches) for batches in (again, plan(two, token_budget=2048, limit=128))]
+    assert cost[0] <= 1.02 * cost[1]
+    longer = plan({"text": np.append(two["text"], 128)}, token_budget=2048, limit=128, compiled=shapes)
+    assert {batch.length for batch in longer} - {*shapes} == {128}
+    short = plan({"text": np.full(4000, 9)}, token_budget=2048, limit=128, compiled={96: 21})
+    assert {batch.length for batch in short} == {16}, "shapes that waste are not taken"
+    small = plan({"text": np.full(4000, 96)}, token_budget=2048, limit=128, compiled={96: 2})
+    assert {batch.size for batch in small} != {2}, "nor are small ones for many rows"
