@@ -25,10 +25,11 @@ def score_leak(result: dict[str, Any]) -> str:
         rates = [f"{cells[place]['fdr']:.3f} ± {cells[place]['standard_error']:.3f}" for place in places]
         rows.append([f"`{name}`", str(cells["left out"]["taken"]), *rates])
     text = (
-        f"**A score's own texts** (`benchmarks/leak.py --scores`). FDR of PTDI at α = {setting['alpha']:g} where every "
-        f"candidate is a non-member, of {setting['calibration']} calibration texts and {setting['candidates']} "
-        "candidates, if the non-members that ReCaLL's prefix or FSD's fine-tuning took are left out of both, as "
-        "`tdd.score` demands, or all stay among the calibration texts, or make half of the candidates. Mean ± "
+        f"**A score's own texts** (`benchmarks/leak.py --scores`). FDR of `ptdi:proportion=none` at α = "
+        f"{setting['alpha']:g} where every candidate is a non-member, of {setting['calibration']} calibration texts "
+        f"and {setting['candidates']} candidates, if the non-members that ReCaLL's prefix or FSD's fine-tuning took "
+        "are left out of both, as `tdd.score` demands, or all stay among the "
+        "calibration texts, or make half of the candidates. Mean ± "
         "standard error over "
         f"{setting['seeds']} decoders of width {setting['width']}, each with {setting['divisions']:,} random divisions "
         "of the other non-members."
