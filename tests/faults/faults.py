@@ -669,8 +669,8 @@ SHARDS = (
     Fault(
         "score: each block has its own unit of losses under the reference",
         "tdd/scoring/run.py",
-        "    if all(same):",
-        "    if any(same):",
+        "all(block.same_tokens for block in blocks)",
+        "any(block.same_tokens for block in blocks)",
         ("tests/scoring/test_score_blocks.py",),
     ),
     Fault(
@@ -941,8 +941,8 @@ MODELS = (
     Fault(
         "reference: the tokens of the wrong tokenizer",
         "tdd/scoring/run.py",
-        "(1.0 if same else self._tokens_per_byte(name))",
-        '(1.0 if same else self._tokens_per_byte("text"))',
+        "else loss * per_byte[name]",
+        'else loss * per_byte["text"]',
         ("tests/scoring/test_score_driver.py",),
     ),
     Fault(
