@@ -15,49 +15,31 @@ __all__ = ["Entry", "LogProbs", "check_lengths", "check_list"]
 
 
 class Entry(NamedTuple):
-    """One text as a file has it, in the file's own units.
+    """One text as a file has it, in the file's own units."""
 
-    Attributes:
-      place: words that lead a person to it, such as "line 7, choice 2".
-      values: one number a token, None where there is none; or a single number, the sum over all tokens.
-      id: its identifier, or None.
-      text: the text that the numbers belong to, or None.
-      choices: sums of all choices of a multiple-choice item, this one's too; else empty.
-    """
-
-    place: str
+    place: str  # words that lead a person to it, such as "line 7, choice 2"
+    # one number a token, None where there is none; or a single number, the sum over all tokens
     values: Sequence[Any] | float
-    id: Any = None
-    text: str | None = None
-    choices: Sequence[float] = ()
+    id: Any = None  # its identifier, or None
+    text: str | None = None  # the text that the numbers belong to, or None
+    choices: Sequence[float] = ()  # sums of all choices of a multiple-choice item, this one's too; else empty
 
 
 @dataclasses.dataclass(frozen=True)
 class LogProbs:
-    """Log-probabilities of the tokens of N texts, in nats.
+    """Log-probabilities of the tokens of N texts, in nats."""
 
-    Attributes:
-      ids: N unique identifiers.
-      tokens: one float64 array a text, log p(x_t | x_<t) of every scored token; empty where there are only sums.
-      sums: [N] float64, sum over the scored tokens.
-      texts: N texts, None where the file has none.
-      format: the layout that was read.
-      num_floored: tokens whose log-probability was at or below the floor.
-      source: a path, or "memory".
-      sha256: hash of ids and numbers.
-      file_sha256: hash of the file's bytes, "" for objects in memory.
-      choices: sums of all choices of every item, one float64 array an item; empty where an item has no choices.
-    """
-
-    ids: tuple[str, ...]
+    ids: tuple[str, ...]  # N unique identifiers
+    # one float64 array a text, log p(x_t | x_<t) of every scored token; empty where there are only sums
     tokens: tuple[np.ndarray, ...]
-    sums: np.ndarray
-    texts: tuple[str | None, ...]
-    format: str
-    num_floored: int = 0
-    source: str = "memory"
-    sha256: str = ""
-    file_sha256: str = ""
+    sums: np.ndarray  # [N] float64, sum over the scored tokens
+    texts: tuple[str | None, ...]  # N texts, None where the file has none
+    format: str  # the layout that was read
+    num_floored: int = 0  # tokens whose log-probability was at or below the floor
+    source: str = "memory"  # a path, or "memory"
+    sha256: str = ""  # hash of ids and numbers
+    file_sha256: str = ""  # hash of the file's bytes, "" for objects in memory
+    # sums of all choices of every item, one float64 array an item; empty where an item has no choices
     choices: tuple[np.ndarray, ...] = ()
 
     def __len__(self) -> int:

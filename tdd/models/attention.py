@@ -34,17 +34,11 @@ _TPU_BLOCK = 512
 
 
 class PrefixCache(NamedTuple):
-    """Keys and values of the first positions of a sequence, in every layer; or in one layer, without the first axis.
+    """Keys and values of the first positions of a sequence, in every layer; or in one layer, without the first axis."""
 
-    Attributes:
-      key: [L, 1, P, G, d] float32, after any rotation.
-      value: [L, 1, P, G, d] float32.
-      num_real: [] int32, number of tokens before the padding, or None without padding.
-    """
-
-    key: jax.Array
-    value: jax.Array
-    num_real: jax.Array | None
+    key: jax.Array  # [L, 1, P, G, d] float32, after any rotation
+    value: jax.Array  # [L, 1, P, G, d] float32
+    num_real: jax.Array | None  # [] int32, number of tokens before the padding, or None without padding
 
     @property
     def first(self) -> int | jax.Array:

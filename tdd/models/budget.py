@@ -38,31 +38,18 @@ ASSUMPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What `estimate` finds. Sizes in bytes.
+    """What `estimate` finds. Sizes in bytes."""
 
-    Attributes:
-      num_params: Parameters.
-      active_params: Those that one token meets: of a mixture only its own experts.
-      params_bytes: Their size.
-      available: Memory that JAX may use.
-      length: Tokens of a row.
-      batch: Rows that fit together, at most those of `tokens`; 0 if not even one does.
-      tokens: Tokens of the batch; `token_budget` of `tdd.score`.
-      temporary: Temporary memory of that batch, or of one row if none fits.
-      flops_per_token: Floating-point operations of scoring one token.
-      tokens_per_second: Scored tokens a second; None if nothing fits or the device's speed is not known.
-    """
-
-    num_params: int
-    active_params: int
-    params_bytes: int
-    available: int
-    length: int
-    batch: int
-    tokens: int
-    temporary: int
-    flops_per_token: float
-    tokens_per_second: float | None
+    num_params: int  # parameters
+    active_params: int  # those that one token meets: of a mixture only its own experts
+    params_bytes: int  # their size
+    available: int  # memory that JAX may use
+    length: int  # tokens of a row
+    batch: int  # rows that fit together, at most those of `tokens`; 0 if not even one does
+    tokens: int  # tokens of the batch; `token_budget` of `tdd.score`
+    temporary: int  # temporary memory of that batch, or of one row if none fits
+    flops_per_token: float  # floating-point operations of scoring one token
+    tokens_per_second: float | None  # scored tokens a second; None if nothing fits or the device's speed is not known
 
     @property
     def fits(self) -> bool:

@@ -179,19 +179,14 @@ class _Decoder(nn.Module):
 
 
 class _Block(nn.Module):
-    """Attention and multilayer perceptron in the spec's layout.
-
-    Attributes:
-      mlp: The perceptron or the experts of the layer.
-      window: The window of all layers, known while tracing; None if `of_layer` holds one for each, or none has any.
-      keep: True returns keys and values beside the stream.
-    """
+    """Attention and multilayer perceptron in the spec's layout."""
 
     spec: DecoderSpec
-    mlp: Mlp | Experts
+    mlp: Mlp | Experts  # the perceptron or the experts of the layer
     param_dtype: Any
+    # the window of all layers, known while tracing; None if `of_layer` holds one for each, or none has any
     window: int | None
-    keep: bool = False
+    keep: bool = False  # true returns keys and values beside the stream
 
     @nn.compact
     def __call__(

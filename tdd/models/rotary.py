@@ -62,23 +62,14 @@ class Llama3Scaling:
 
 @dataclasses.dataclass(frozen=True)
 class YarnScaling:
-    """YaRN: slow pairs are interpolated, fast ones stay, with a linear ramp over the pair's index between.
+    """YaRN: slow pairs are interpolated, fast ones stay, with a linear ramp over the pair's index between."""
 
-    Attributes:
-      factor: Factor by which the context grows.
-      original_length: The context before stretching.
-      beta_fast: Pairs with more turns than this within the original context stay.
-      beta_slow: Pairs with fewer turns than this are divided by `factor`.
-      amplitude: Factor on the rotated queries and keys, "attention factor".
-      truncate: True if the ends of the ramp are rounded outwards to whole pairs.
-    """
-
-    factor: float
-    original_length: int
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    amplitude: float = 1.0
-    truncate: bool = True
+    factor: float  # factor by which the context grows
+    original_length: int  # the context before stretching
+    beta_fast: float = 32.0  # pairs with more turns than this within the original context stay
+    beta_slow: float = 1.0  # pairs with fewer turns than this are divided by `factor`
+    amplitude: float = 1.0  # factor on the rotated queries and keys, "attention factor"
+    truncate: bool = True  # true if the ends of the ramp are rounded outwards to whole pairs
 
     def __post_init__(self) -> None:
         check_positive(
@@ -110,20 +101,13 @@ class LongScaling:
 
     Where a batch has a longer sequence, transformers turns all of its sequences by the factors for the long context: a
     text's probability would depend on its neighbours. So the model accepts sequences of the original context alone.
-
-    Attributes:
-      short: d/2 factors within the original context.
-      long: d/2 factors beyond it; they are only kept for the configuration.
-      original_length: The original context.
-      stretched_length: The context that `long` is for.
-      amplitude: Factor on the rotated queries and keys, "attention factor".
     """
 
-    short: tuple[float, ...]
-    long: tuple[float, ...]
-    original_length: int
-    stretched_length: int
-    amplitude: float = 1.0
+    short: tuple[float, ...]  # d/2 factors within the original context
+    long: tuple[float, ...]  # d/2 factors beyond it; they are only kept for the configuration
+    original_length: int  # the original context
+    stretched_length: int  # the context that `long` is for
+    amplitude: float = 1.0  # factor on the rotated queries and keys, "attention factor"
 
     def __post_init__(self) -> None:
         check_positive(
@@ -140,18 +124,12 @@ class LongScaling:
 
 @dataclasses.dataclass(frozen=True)
 class RotaryPositions:
-    """Queries and keys turned by an angle that grows with the position.
+    """Queries and keys turned by an angle that grows with the position."""
 
-    Attributes:
-      max_length: Longest sequence that the model accepts.
-      dim: Width of the leading part of each head that is rotated; even.
-      theta: Base of the frequencies.
-      scaling: Transformation of the frequencies that stretches the context, or None.
-    """
-
-    max_length: int
-    dim: int
-    theta: float = 10_000.0
+    max_length: int  # longest sequence that the model accepts
+    dim: int  # width of the leading part of each head that is rotated; even
+    theta: float = 10_000.0  # base of the frequencies
+    # transformation of the frequencies that stretches the context, or None
     scaling: LinearScaling | Llama3Scaling | YarnScaling | LongScaling | None = None
 
     def __post_init__(self) -> None:

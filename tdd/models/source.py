@@ -33,17 +33,11 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedCheckpoint:
-    """A checkpoint on this machine's disk.
+    """A checkpoint on this machine's disk."""
 
-    Attributes:
-      folder: Folder of its files.
-      revision: Commit of the hub repository, or None for a plain folder.
-      files: Names of the files that decide what the model computes, sorted.
-    """
-
-    folder: pathlib.Path
-    revision: str | None
-    files: tuple[str, ...]
+    folder: pathlib.Path  # folder of its files
+    revision: str | None  # commit of the hub repository, or None for a plain folder
+    files: tuple[str, ...]  # names of the files that decide what the model computes, sorted
 
 
 def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> ResolvedCheckpoint:

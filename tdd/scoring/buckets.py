@@ -40,19 +40,12 @@ _ROWS_PER_CALL = 1
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Rows that go through the model together.
+    """Rows that go through the model together."""
 
-    Attributes:
-      kind: The pass.
-      rows: [<= size] indices of the rows of that pass.
-      size: B, rows of the compiled shape; missing rows are padding.
-      length: T, tokens of the compiled shape.
-    """
-
-    kind: str
-    rows: np.ndarray
-    size: int
-    length: int
+    kind: str  # the pass
+    rows: np.ndarray  # [<= size] indices of the rows of that pass
+    size: int  # B, rows of the compiled shape; missing rows are padding
+    length: int  # T, tokens of the compiled shape
 
     @property
     def shape(self) -> tuple[str, int, int]:

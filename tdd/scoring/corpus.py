@@ -41,15 +41,10 @@ class Corpus:
 
 
 class Prefix(NamedTuple):
-    """Texts that others follow.
+    """Texts that others follow."""
 
-    Attributes:
-      tokens: [P] int32, the texts joined without a separator, with the special tokens of the tokenizer.
-      texts: The texts.
-    """
-
-    tokens: np.ndarray
-    texts: Texts
+    tokens: np.ndarray  # [P] int32, the texts joined without a separator, with the special tokens of the tokenizer
+    texts: Texts  # the texts
 
     def facts(self) -> dict[str, Any]:
         """What identifies the prefix in a record."""

@@ -36,15 +36,10 @@ _AXIS = "data"
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """The devices of a run. Hashable: a static argument of its programs.
+    """The devices of a run. Hashable: a static argument of its programs."""
 
-    Attributes:
-      devices: At least one.
-      shard_params: Whether each holds a part of the parameters, rather than all of them.
-    """
-
-    devices: tuple[Any, ...]
-    shard_params: bool = False
+    devices: tuple[Any, ...]  # at least one
+    shard_params: bool = False  # whether each holds a part of the parameters, rather than all of them
 
     def __len__(self) -> int:
         return len(self.devices)

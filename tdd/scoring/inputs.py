@@ -46,21 +46,13 @@ class Model(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PassInput:
-    """Texts of one pass as tokens and as rows, which are their windows.
+    """Texts of one pass as tokens and as rows, which are their windows."""
 
-    Attributes:
-      model: Name of the model that they go through: "text", "reference", "reference 2", ... or "tuned".
-      encoded: The texts as tokens.
-      rows: The rows.
-      limit: Most tokens of a row, or None.
-      prefix: Token ids that all rows follow, which the model reads once; None where there are none or the rows hold
-        them.
-    """
-
-    model: str
-    encoded: Encoded
-    rows: Rows
-    limit: int | None
+    model: str  # name of the model that they go through: "text", "reference", "reference 2", ... or "tuned"
+    encoded: Encoded  # the texts as tokens
+    rows: Rows  # the rows
+    limit: int | None  # most tokens of a row, or None
+    # token ids that all rows follow, which the model reads once; None where there are none or the rows hold them
     prefix: np.ndarray | None = None
 
     def identity(self) -> dict[str, str]:
@@ -145,16 +137,11 @@ def _room(limit: int | None, of_model: int | None, reserved: int) -> int | None:
 
 
 class DistinctRows(NamedTuple):
-    """The rows that are computed, each once.
+    """The rows that are computed, each once."""
 
-    Attributes:
-      keys: Pass -> [R], what tells each row from others.
-      first: Pass -> [R] bool, rows unlike all before them.
-      copies: (pass, row) -> the rows that get its numbers too, as (pass, row).
-    """
-
-    keys: Mapping[str, Sequence[bytes]]
-    first: Mapping[str, np.ndarray]
+    keys: Mapping[str, Sequence[bytes]]  # pass -> [R], what tells each row from others
+    first: Mapping[str, np.ndarray]  # pass -> [R] bool, rows unlike all before them
+    # (pass, row) -> the rows that get its numbers too, as (pass, row)
     copies: Mapping[tuple[str, int], list[tuple[str, int]]]
 
 

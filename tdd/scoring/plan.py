@@ -30,23 +30,15 @@ _MACHINE = ("platform", "device", "matmul_precision", "x64")
 
 @dataclasses.dataclass(frozen=True)
 class ScorePlan:
-    """The work of a block of texts, in order.
+    """The work of a block of texts, in order."""
 
-    Attributes:
-      stored: Groups of rows that were stored before the run came to the block.
-      batches: Batches of the rows that were not.
-      namespaces: Pass -> where its rows are stored; empty without a store.
-      facts: What all shards of the run must have alike: models to the bit, rows, machine. Batches follow from these.
-      num_rows: Distinct rows.
-      num_stored: Distinct rows that are in the store by now.
-    """
-
-    stored: Sequence[Batch]
-    batches: Sequence[Batch]
-    namespaces: Mapping[str, Namespace]
+    stored: Sequence[Batch]  # groups of rows that were stored before the run came to the block
+    batches: Sequence[Batch]  # batches of the rows that were not
+    namespaces: Mapping[str, Namespace]  # pass -> where its rows are stored; empty without a store
+    # what all shards of the run must have alike: models to the bit, rows, machine. Batches follow from these
     facts: Mapping[str, Any]
-    num_rows: int = 0
-    num_stored: int = 0
+    num_rows: int = 0  # distinct rows
+    num_stored: int = 0  # distinct rows that are in the store by now
 
     def numbered(self, shard: Shard | None = None) -> list[tuple[int, Batch]]:
         """Everything with its number, or the batches of a shard; the numbers of batches are the same in all shards.

@@ -26,20 +26,13 @@ __all__ = ["GradientProgram", "PassProgram", "Rows", "TokenProgram", "padded"]
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The rows of one pass: windows over tokenised texts.
+    """The rows of one pass: windows over tokenised texts."""
 
-    Attributes:
-      tokens: Token ids of each text.
-      text: [R] index of the text of each row.
-      windows: [R] window of each row.
-      statistics: Fields of `TokenStats` that the pass delivers.
-      before: Token ids in front of every row, none of them scored.
-    """
-
-    tokens: tuple[np.ndarray, ...]
-    text: np.ndarray
-    windows: Sequence[Window]
-    statistics: tuple[str, ...]
+    tokens: tuple[np.ndarray, ...]  # token ids of each text
+    text: np.ndarray  # [R] index of the text of each row
+    windows: Sequence[Window]  # [R] window of each row
+    statistics: tuple[str, ...]  # fields of `TokenStats` that the pass delivers
+    # token ids in front of every row, none of them scored
     before: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int32))
 
     @property

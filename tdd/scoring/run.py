@@ -106,23 +106,17 @@ class Runners:
 
 
 class BlockScores(NamedTuple):
-    """What is kept of a block of texts once its batches are done.
+    """What is kept of a block of texts once its batches are done."""
 
-    Attributes:
-      columns: (what, name) -> [n] numbers: "rows" and "tuned" by label, the tokens' part of each score under the model
-        and after fine-tuning; "loss" and "per byte", scored tokens per byte of scored text, by pass; "num_tokens",
-        "compressed", "grad_norm".
-      same_tokens: Whether all models' tokenizers make the same tokens of every text.
-      prepends_bos: As in `Encoded`.
-      shapes: Shapes of the batches, after the name of the pass.
-      counts: How many windows, texts that were cut, rows that were stored before, tokens that were computed, and
-        tokens that were not padding: windows, truncated, stored, computed, real.
-    """
-
+    # (what, name) -> [n] numbers: "rows" and "tuned" by label, the tokens' part of each score under the model and
+    # after fine-tuning; "loss" and "per byte", scored tokens per byte of scored text, by pass; "num_tokens",
+    # "compressed", "grad_norm"
     columns: Mapping[tuple[str, str], np.ndarray]
-    same_tokens: bool
-    prepends_bos: bool
-    shapes: frozenset[tuple[str, int, int]]
+    same_tokens: bool  # whether all models' tokenizers make the same tokens of every text
+    prepends_bos: bool  # as in `Encoded`
+    shapes: frozenset[tuple[str, int, int]]  # shapes of the batches, after the name of the pass
+    # how many windows, texts that were cut, rows that were stored before, tokens that were computed, and tokens that
+    # were not padding: windows, truncated, stored, computed, real
     counts: collections.Counter[str]
 
     def by_name(self, what: str) -> dict[str, np.ndarray]:
@@ -170,21 +164,13 @@ def joined(blocks: Sequence[BlockScores]) -> BlockScores:
 
 @dataclasses.dataclass(frozen=True)
 class ScoreRun:
-    """Everything between a block of texts and its numbers.
+    """Everything between a block of texts and its numbers."""
 
-    Attributes:
-      texts: The texts.
-      inputs: Pass -> its rows.
-      distinct: Those that are computed.
-      results: Pass -> what came back.
-      compressed: [n] bytes of each text after zlib, if a score needs them.
-    """
-
-    texts: Texts
-    inputs: Mapping[str, PassInput]
-    distinct: DistinctRows
-    results: Mapping[str, RowResults | GradientResults]
-    compressed: np.ndarray | None
+    texts: Texts  # the texts
+    inputs: Mapping[str, PassInput]  # pass -> its rows
+    distinct: DistinctRows  # those that are computed
+    results: Mapping[str, RowResults | GradientResults]  # pass -> what came back
+    compressed: np.ndarray | None  # [n] bytes of each text after zlib, if a score needs them
 
     @classmethod
     def prepare(

@@ -49,17 +49,11 @@ class Row(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums of sequences, and what they cost.
+    """Sums of sequences, and what they cost."""
 
-    Attributes:
-      log_probs: [sequences] float64, nats.
-      num_rows: [sequences] rows that go through the model, here or in another shard.
-      num_tokens: [sequences] tokens of these rows that are computed (shared prefixes once), without padding.
-    """
-
-    log_probs: np.ndarray
-    num_rows: np.ndarray
-    num_tokens: np.ndarray
+    log_probs: np.ndarray  # [sequences] float64, nats
+    num_rows: np.ndarray  # [sequences] rows that go through the model, here or in another shard
+    num_tokens: np.ndarray  # [sequences] tokens of these rows that are computed (shared prefixes once), without padding
 
 
 class LogProbSums:

@@ -23,18 +23,12 @@ class Encoded:
 
     The tokenizer's own special tokens are kept. The first token has no context and is never scored; where the
     tokenizer prepends a beginning-of-sequence token, that is the one, and every token of the text is scored.
-
-    Attributes:
-      tokens: One int32 array a text.
-      kept: The texts, cut exactly where the tokens were cut.
-      scored_bytes: UTF-8 bytes of the part of each text that is scored.
-      prepends_bos: Whether the tokenizer puts a special token before the text.
     """
 
-    tokens: tuple[np.ndarray, ...]
-    kept: tuple[str, ...]
-    scored_bytes: np.ndarray
-    prepends_bos: bool
+    tokens: tuple[np.ndarray, ...]  # one int32 array a text
+    kept: tuple[str, ...]  # the texts, cut exactly where the tokens were cut
+    scored_bytes: np.ndarray  # UTF-8 bytes of the part of each text that is scored
+    prepends_bos: bool  # whether the tokenizer puts a special token before the text
 
 
 class Window(NamedTuple):

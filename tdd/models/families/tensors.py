@@ -16,18 +16,13 @@ __all__ = ["STACKS", "Piece", "Slot", "TensorNames", "slots"]
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """One stored tensor that becomes a part of a parameter.
+    """One stored tensor that becomes a part of a parameter."""
 
-    Attributes:
-      name: Its name in the files, with "{layer}" for the number of the layer and "{expert}" for that of the expert.
-      transposed: True if the parameter has the last two axes in reverse order.
-      interleaved: Number of heads H whose queries, keys and values are stored head by head along the first axis,
-        (H, 3, d), where the parameter has all queries, then all keys, then all values; 0 for any other tensor.
-    """
-
-    name: str
+    name: str  # its name in the files, with "{layer}" for the number of the layer and "{expert}" for that of the expert
     shape: tuple[int, ...]
-    transposed: bool = False
+    transposed: bool = False  # true if the parameter has the last two axes in reverse order
+    # number of heads H whose queries, keys and values are stored head by head along the first axis, (H, 3, d), where
+    # the parameter has all queries, then all keys, then all values; 0 for any other tensor
     interleaved: int = 0
 
     @property
@@ -64,19 +59,14 @@ def _turned(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """One parameter and the stored tensors that fill it, side by side along its last axis.
+    """One parameter and the stored tensors that fill it, side by side along its last axis."""
 
-    Attributes:
-      path: Keys into the nested dict of parameters.
-      pieces: The stored tensors, or those of one expert.
-      layers: Numbers of the layers over which the parameter is a stack, [len(layers), *shape]; empty if it is none.
-      experts: E, if the parameter (or one of its layers) is a stack over experts whose tensors are stored one by one;
-        0 for any other.
-    """
-
-    path: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    path: tuple[str, ...]  # keys into the nested dict of parameters
+    pieces: tuple[Piece, ...]  # the stored tensors, or those of one expert
+    # numbers of the layers over which the parameter is a stack, [len(layers), *shape]; empty if it is none
     layers: range = range(0)
+    # E, if the parameter (or one of its layers) is a stack over experts whose tensors are stored one by one; 0 for
+    # any other
     experts: int = 0
 
     @property

@@ -165,17 +165,11 @@ TEXTS_BESIDE = tuple(argument for argument in BESIDE if argument != "reference")
 
 @dataclasses.dataclass(frozen=True)
 class ScoreRequest:
-    """A score with the parameters that a user chose.
+    """A score with the parameters that a user chose."""
 
-    Attributes:
-      label: The text that the user wrote; the column's name in the result.
-      score: The score.
-      parameters: Parameter -> checked value, defaults filled in.
-    """
-
-    label: str
-    score: Score
-    parameters: Mapping[str, Any]
+    label: str  # the text that the user wrote; the column's name in the result
+    score: Score  # the score
+    parameters: Mapping[str, Any]  # parameter -> checked value, defaults filled in
 
     def rows(self, stats: TokenStats) -> Array:
         """The part of the score that comes from the tokens: [B]."""
