@@ -45,8 +45,8 @@ from tdd.runs.folder import versions
 from tdd.scoring.corpus import read_prefix
 from tdd.scoring.devices import find_devices
 from tdd.scoring.inputs import Model
-from tdd.scoring.plan import plan_scores
-from tdd.scoring.run import ScoreRun
+from tdd.scoring.plan import Planner
+from tdd.scoring.run import Runners, ScoreRun
 from tdd.scoring.scores import parse_score
 
 STEPS, EVERY, BATCH, LENGTH, VOCABULARY = 400, 20, 8, 32, 320
@@ -259,12 +259,14 @@ def shown(folder: pathlib.Path, steps: int = 600, every: int = 25, leak: int = 3
 def unguarded(models: dict[str, Model], texts: Texts, name: str, beside: dict[str, Any]) -> np.ndarray:
     """One score of every text, without the check that the texts beside are others: [N]."""
     request, where = parse_score(name), find_devices()
-    run = ScoreRun.prepare([request], texts, models, max_length=None, long_texts="window", beside=beside)
-    plan = plan_scores(run.inputs, run.distinct, models, where, 4_096, None)
-    for _ in run.run(plan, plan.numbered(), where):
+    cut = {"max_length": None, "long_texts": "window", "beside": beside}
+    run = ScoreRun.prepare((0, texts), requests=[request], models=models, **cut)
+    plan = Planner(models, where, 4_096, None, alone=True).plan(run.inputs, run.distinct)
+    for _ in run.run(plan, plan.numbered(), Runners(models, where)):
         pass
-    tuned = run.tokens_of("tuned").values[name] if "tuned" in models else None
-    return request.finish(run.tokens_of("text").values[name], run.evidence()._replace(tuned_rows=tuned))
+    scores = run.scores(plan)
+    evidence = scores.evidence()._replace(tuned_rows=scores.by_name("tuned").get(name))
+    return request.finish(scores.by_name("rows")[name], evidence)
 
 
 def share_with_selections(scores: np.ndarray, taken: int, place: str, rng: np.random.Generator) -> float:

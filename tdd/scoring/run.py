@@ -263,7 +263,7 @@ class ScoreRun:
 
     def _columns(self, references: Sequence[str], populations: Sequence[str]) -> dict[tuple[str, str], np.ndarray]:
         """See `BlockScores`."""
-        columns = {("num_tokens", ""): self._tokens_of("text").num_tokens}
+        columns: dict[tuple[str, str], np.ndarray] = {("num_tokens", ""): self._tokens_of("text").num_tokens}
         if self.compressed is not None:
             columns["compressed", ""] = self.compressed
         for name, results in self.results.items():
