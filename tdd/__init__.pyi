@@ -20,6 +20,7 @@ from .probe.probe import Probe as Probe
 from .procedures.anytime import trajectory_test as trajectory_test
 from .procedures.best_score import BestScore as BestScore
 from .procedures.best_score import best_score as best_score
+from .procedures.bounds import dkw_fdp_bounds as dkw_fdp_bounds
 from .procedures.bounds import fdp_bounds as fdp_bounds
 from .procedures.bounds import fdp_bounds_of_ranks as fdp_bounds_of_ranks
 from .procedures.clusters import cluster_ptdi as cluster_ptdi

@@ -14,7 +14,7 @@ from tdd.models.checkpoint import load
 from tdd.records import LanguageModel
 from tdd.runs.folder import fingerprint
 from tdd.scoring.devices import Devices, parameters_too_large
-from tdd.scoring.inputs import Model
+from tdd.scoring.inputs import Deferred, Model
 from tdd.scoring.store.address import fingerprint as model_fingerprint
 from tdd.validate import InputError, is_memory_error
 
@@ -94,7 +94,7 @@ def find_references(reference: Any, dtype: Any, where: Devices) -> dict[str, Mod
 
         model = find_model("reference", one, None, None, dtype, where)
         if len(given) > 1 and isinstance(one, (str, os.PathLike)):
-            model = model._replace(params=load_again)
+            model = model._replace(params=Deferred(load_again))
         found["reference" if number == 1 else f"reference {number}"] = model
     return found
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.audit.blind_baseline import GUARANTEE as BLIND
 from tdd.audit.blind_baseline import blind_baseline, unusual_space
 from tdd.audit.decide import level_in_words
 from tdd.audit.models import provenance_of
@@ -50,6 +51,7 @@ GUARANTEE_ROWS = [
             "tdd.version_test on each feature of the texts in both directions, Bonferroni",
         ),
     ),
+    ("tdd.run_dataset_inference", "blind baseline", BLIND),
 ]
 
 

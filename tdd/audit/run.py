@@ -142,8 +142,8 @@ def run_audit(
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       flagged: ids of the candidates that a rule flagged without a look at the model, as hits of n-grams: only these are
         decided on. A path, a list, or a table with a field id, doc_id or doc_hash.
-      calibration_flagged: those of the calibration texts, flagged by the same rule: only these calibrate. Without it
-        flags must tell nothing of the scores of non-members, and a warning says so; n-gram hits do tell something.
+      calibration_flagged: those of the calibration texts, by the same rule; without it flags must tell nothing of the
+        scores of non-members, and a warning says so.
       out: run folder; an interrupted run continues there.
       seed: seed of the diagnostics, of random choices in the decision and of the simulation behind the bounds.
       shard: (i, n) or "i/n", from 0: compute only part i of n of the scores, into `out` (or `store`), decide nothing,
@@ -160,7 +160,7 @@ def run_audit(
     """
     others = {name: value for name, value in scoring.items() if name not in ScoreOptions.__annotations__}
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
-    procedure, reference = choices.procedure, scoring.get("reference")
+    procedure = choices.procedure
     deciding, names = _score_names(procedure, score, extra_scores, scoring, samples=model is None)
     if model is None:
         from tdd.audit.samples import check_samples, score_samples
@@ -176,8 +176,7 @@ def run_audit(
     inputs, flags = _only_flagged(inputs, flagged, calibration_flagged, procedure)
     scored = None
     if model is None:
-        sources = {"candidate": candidates, "calibration": calibration, "member": members}
-        scored = score_samples(inputs, sources, names, reference, id_field)
+        scored = score_samples(inputs, (candidates, calibration, members), names, scoring.get("reference"), id_field)
         models, provenance = [], [scored.identity]
     else:
         provenance = _read_beside(models, text_field, procedure, scoring)
@@ -194,16 +193,11 @@ def run_audit(
     tables, details, num_texts = scored[:3] if scored else _score_under(models, provenance, inputs, names, scoring)
     columns = [prefix + name for prefix in column_prefixes(provenance) for name in deciding]
     audit = _decide(
-        choices,
-        inputs,
-        tables,
-        columns,
-        options=options,
-        model=describe(provenance, details),
+        choices, inputs, tables, columns, options=options, model=describe(provenance, details),
         checks={**checks, "long_texts": cut_texts(details, num_texts)},
         assumes=[found.assumes for found in (flags, scored) if found],
         beside=[name for name in BESIDE if scoring.get(name) is not None],
-    )
+    )  # fmt: skip
     if folder is not None and devices.leads:
         audit.save(folder)
     return audit

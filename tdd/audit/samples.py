@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from tdd.validate import InputError
 
 __all__ = ["Scored", "check_samples", "score_samples"]
 
+_OWNERS = ("candidate", "calibration", "member")
 _WITHOUT_MODEL = ("reference", "progress")
 
 
@@ -63,13 +64,13 @@ class Scored(NamedTuple):
 
 
 def score_samples(
-    inputs: Inputs, sources: Mapping[str, Any], names: list[str], reference: Any, id_field: str | None
+    inputs: Inputs, sources: Sequence[Any], names: list[str], reference: Any, id_field: str | None
 ) -> Scored:
     """Score the items from their samples.
 
     Args:
       inputs: the items of every role.
-      sources: owner -> the samples of its items.
+      sources: the samples of candidates, calibration items and members.
       names: scores that samples suffice for: "loss_per_byte", "choice_loss", "reference".
       reference: the samples of all items under a reference model, or None.
       id_field: the field that the ids of the items come from, or None.
@@ -81,7 +82,7 @@ def score_samples(
     details = {}
     other = None if reference is None else read_samples(reference)
     for role, texts in inputs.roles.items():
-        rows = read_samples(sources[role.owner])
+        rows = read_samples(sources[_OWNERS.index(role.owner)])
         scored = score_log_probs(rows, names, reference=other, format="lm-eval", id_field="id")
         place = {str(name): index for index, name in enumerate(items(rows).column(id_field or "id"))}
         chosen = np.array([place[identifier] for identifier in texts.ids])

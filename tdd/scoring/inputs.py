@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from tdd.scoring.store.address import row_key
 from tdd.scoring.tokenise import Encoded, check_token_ids, encode, windows
 from tdd.validate import InputError
 
-__all__ = ["DistinctRows", "Model", "PassInput", "distinct_rows", "encode_pass"]
+__all__ = ["Deferred", "DistinctRows", "Model", "PassInput", "distinct_rows", "encode_pass"]
 
 _logger = logging.getLogger("tdd")
 
@@ -24,12 +24,19 @@ _SAME_MODEL = {"lowercase": "text"}
 """A text that is in lower case already is computed once for both passes."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Deferred:
+    """Parameters that are loaded when they are needed."""
+
+    load: Callable[[], Any]
+
+
 class Model(NamedTuple):
     """A model ready to score.
 
     Attributes:
       lm: The model.
-      params: Its parameters, or a function without arguments that loads them.
+      params: Its parameters, or `Deferred` ones.
       tokenizer: Its tokenizer.
       name: The name that reports show.
     """
@@ -41,7 +48,7 @@ class Model(NamedTuple):
 
     def parameters(self) -> Any:
         """The parameters."""
-        return self.params() if callable(self.params) else self.params
+        return self.params.load() if isinstance(self.params, Deferred) else self.params
 
 
 @dataclasses.dataclass(frozen=True)

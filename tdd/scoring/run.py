@@ -17,7 +17,7 @@ from tdd.records import Texts
 from tdd.scoring.buckets import Batch
 from tdd.scoring.devices import Devices
 from tdd.scoring.engine import BatchRunner, read_or_compute
-from tdd.scoring.inputs import DistinctRows, Model, PassInput, distinct_rows, encode_pass
+from tdd.scoring.inputs import Deferred, DistinctRows, Model, PassInput, distinct_rows, encode_pass
 from tdd.scoring.plan import ScorePlan
 from tdd.scoring.programs import GradientProgram, PassProgram, Rows, TokenProgram
 from tdd.scoring.scores import Evidence, ScoreRequest, padded_stats, parse_score
@@ -82,7 +82,9 @@ class Runners:
           capacity: Most scored positions of a batch.
         """
         name, gradient, *_ = group
-        for other in [other for other in self._params if other != name and callable(self._models[other].params)]:
+        for other in [
+            other for other in self._params if other != name and isinstance(self._models[other].params, Deferred)
+        ]:
             del self._params[other]
             self._runners = {key: runner for key, runner in self._runners.items() if key[0] != other}
 

@@ -222,7 +222,8 @@ def test_other_groups_are_another_run(checkpoint, tmp_path):
 def test_ktd_decides_on_gradient_norms_unless_told(checkpoint):
     own = {name: cls for name, cls in known_procedures().items() if cls.__module__.startswith("tdd.")}
     assert {name: procedure.score for name, procedure in own.items() if name != "ktd"} == dict.fromkeys(
-        ("ptdi", "best_score", "conditional", "weighted", "td4eval", "jmcs", "jecs"), "min_k_plus_plus"
+        ("ptdi", "best_score", "combined_score", "conditional", "weighted", "td4eval", "jmcs", "jecs"),
+        "min_k_plus_plus",
     )
     found = audit(checkpoint, score=None)
     assert found.run["decision"]["columns"] == ["grad_norm"]

@@ -69,7 +69,7 @@ def test_no_program_holds_the_logits_of_a_batch(soft_cap):
     trunk = programs._trunk.lower(lm, where, params, of((8, 128)), rows)
     hidden = of((1024, 16), jnp.float32)
     heads = [
-        programs._head.lower(lm, where, params, hidden, rows, of(()), tile=tile, wanted=wanted)
+        programs._head.lower(lm, where, params, hidden, rows, of(()), tile=tile, wanted=wanted, num_rows=1024)
         for wanted in (None, ("log_prob",))
     ]
     everything = 1024 * 8192 * 4

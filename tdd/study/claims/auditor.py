@@ -265,14 +265,14 @@ CLAIMS: tuple[Claim, ...] = (
     _MEMBERS.claim("members/placed", 'PTDI, proportion="none", scores of members given', True, "drawn"),
     _MEMBERS.claim("members/knowing", "the same, where scores of members depend on those of the others", False,
                    "knowing"),
+    _FLAGGED.claim("flagged/apart", "PTDI on the flagged, calibrated on all calibration items", False, "apart"),
+    _FLAGGED.claim("flagged/alike", "PTDI on the flagged, calibrated on the calibration items that the same rule flags",
+                   True, "alike"),
     _CLUSTERS.claim("clusters/ignored", 'PTDI on items, clusters ignored, proportion="none"', False, "ignored"),
     *(
         _CLUSTERS.claim(f"clusters/{unit}", f'cluster_ptdi, unit="{unit}"', True, unit)
         for unit in ("cluster", "item", "drawn")
     ),
-    _FLAGGED.claim("flagged/apart", "PTDI on the flagged, calibrated on all calibration items", False, "apart"),
-    _FLAGGED.claim("flagged/alike", "PTDI on the flagged, calibrated on the calibration items that the same rule flags",
-                   True, "alike"),
     *(
         _UNEQUAL.claim(f"clusters/long-{sizes}", f'cluster_ptdi, unit="item", sizes="{sizes}"', holds, sizes)
         for sizes, holds in (("uninformative", False), ("informative", True))
