@@ -107,8 +107,7 @@ def run_audit(
 ) -> Audit | None:
     """Audit a checkpoint: which candidates were in its training data, or which are clean, with a controlled error.
 
-    All texts are scored together, in one layout, so that nothing but the texts can tell them apart. The diagnostics of
-    texts and scores run whatever the outcome.
+    All texts are scored together, in one layout, so that nothing but the texts can tell them apart.
 
     Args:
       model: a checkpoint folder, a hub id (also "owner/name@revision"), or (lm, params, tokenizer); for "jmcs" and
@@ -140,8 +139,7 @@ def run_audit(
       format: format of the files, if not that of their extension; "lm-eval" for samples of lm-evaluation-harness.
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
-      flagged: ids of the candidates that a rule flagged without a look at the model, as hits of n-grams: only these are
-        decided on. A path, a list, or a table with a field id, doc_id or doc_hash.
+      flagged: ids of the candidates that a rule flagged, as n-gram hits: only these are decided on. A path, list or table.
       calibration_flagged: those of the calibration texts, by the same rule; without it flags must tell nothing of the
         scores of non-members, and a warning says so.
       out: run folder; an interrupted run continues there.
@@ -188,7 +186,6 @@ def run_audit(
     if part is not None:
         _score_under(models, provenance, inputs, names, scoring, part)
         return None
-
     checks = {**_text_checks(inputs, seed), **({"flags": flags.flags} if flags else {})}
     tables, details, num_texts = scored[:3] if scored else _score_under(models, provenance, inputs, names, scoring)
     columns = [prefix + name for prefix in column_prefixes(provenance) for name in deciding]
