@@ -139,7 +139,7 @@ def run_audit(
       format: format of the files, if not that of their extension; "lm-eval" for samples of lm-evaluation-harness.
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
-      flagged: ids of the candidates that a rule flagged, as n-gram hits: only these are decided on. A path, list or table.
+      flagged: ids of the candidates that a rule flagged, as n-gram hits: only these are decided on.
       calibration_flagged: those of the calibration texts, by the same rule; without it flags must tell nothing of the
         scores of non-members, and a warning says so.
       out: run folder; an interrupted run continues there.
