@@ -160,7 +160,7 @@ def test_a_set_that_was_trained_on_is_found(texts, tmp_path):
 
 def test_sets_of_two_kinds_give_no_verdict(texts):
     members, others = texts
-    found = dataset([f"Chapter one. {text}" for text in members[:40]], others[:40])
+    found = dataset([text.upper() for text in members[:40]], others[:40])
     assert not found.verdict_stands
     assert found.run["outcome"].startswith("No verdict: suspect and held-out texts differ")
 

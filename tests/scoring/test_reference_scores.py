@@ -210,6 +210,7 @@ def test_the_store_has_one_place_for_each_model(model, references, tmp_path):
 
 def test_several_checkpoints_are_in_memory_one_at_a_time(model, references, tmp_path, monkeypatch):
     from tdd.models import checkpoint
+    from tdd.scoring.inputs import Deferred
 
     paths = [str(tmp_path / str(i)) for i in range(3)]
     read = []
@@ -221,13 +222,14 @@ def test_several_checkpoints_are_in_memory_one_at_a_time(model, references, tmp_
     monkeypatch.setattr(models, "load", load)
     assert checkpoint.load is not load
     found = models.find_references(paths, None, tdd.scoring.devices.find_devices())
-    assert [callable(one.params) for one in found.values()] == [True] * 3
+    assert [isinstance(one.params, Deferred) for one in found.values()] == [True] * 3
     assert list(found) == ["reference", "reference 2", "reference 3"]
     table = run(model, "lira", reference=paths)
     np.testing.assert_array_equal(table["lira"], run(model, "lira", reference=references)["lira"])
     assert read == paths + paths + paths  # found twice, and each loaded when its turn came
     assert table.provenance["reference"] == paths
-    assert not callable(models.find_references(paths[0], None, tdd.scoring.devices.find_devices())["reference"].params)
+    alone = models.find_references(paths[0], None, tdd.scoring.devices.find_devices())["reference"]
+    assert not isinstance(alone.params, Deferred)
 
 
 @pytest.mark.parametrize(
