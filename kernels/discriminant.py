@@ -92,7 +92,7 @@ def discriminant(
         difference = jnp.where(total > 1e-6, jnp.sum(x * weight[None], axis=1) / total - mean, 0)
         error = jnp.sqrt(jnp.diagonal(covariance) * (1 / n1 + 1 / total)) if sparse else 0
         left = jnp.sign(difference) * jnp.maximum(jnp.abs(difference) - error, 0)
-        b = jnp.linalg.solve(covariance + _RIDGE * jnp.eye(len(x), dtype=dtype), left)
+        b = _solved(covariance + _RIDGE * jnp.eye(len(x), dtype=dtype), left)
         b = jnp.where(jnp.any(left != 0), b, 1)
         return b, jnp.sum(b[:, None] * x, axis=0)[first_equal]
 
@@ -106,6 +106,20 @@ def discriminant(
     b, g = direction(weight)
     statistic = jnp.zeros(size, dtype).at[order].set(g)
     return Discriminant(jnp.where(real, statistic, jnp.nan), b)
+
+
+def _solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
+    """[K] x of matrix·x = right by Gauss-Jordan elimination, which needs no pivots where the matrix is positive definite.
+
+    On every platform the same program, where `jnp.linalg.solve` calls a library of each.
+    """
+
+    def eliminated(k: jax.Array, system: jax.Array) -> jax.Array:
+        row = system[k] / system[k, k]
+        return (system - system[:, k, None] * row[None]).at[k].set(row)
+
+    system = jnp.concatenate([matrix, right[:, None]], axis=1)
+    return jax.lax.fori_loop(0, len(matrix), eliminated, system)[:, -1]
 
 
 def _doubled_mid_rank(row: jax.Array, real: jax.Array) -> jax.Array:
