@@ -38,10 +38,10 @@ from tdd.runs.folder import to_json
 from tdd.scoring.scores import SCORES, TEXTS_BESIDE
 
 ALPHA = 0.1
-REFERENCES = 1
-"""Reference models; a list of several is given where there are several."""
+REFERENCES = 4
+"""Reference models, each trained on documents of its own: LiRA needs several."""
 PARTS = {
-    "member": 100, "nonmember": 200, "background": 100, "beside": 120, "corpus": 200, "prefix": 2, "member_prefix": 2,
+    "member": 100, "nonmember": 200, "background": 100, "beside": 480, "corpus": 200, "prefix": 2, "member_prefix": 2,
     "population": 50, "tune_on": 50,
 }  # fmt: skip
 """Documents by use. "beside" trains the reference models; member_prefix is trained on; the last five are those that
@@ -90,7 +90,7 @@ def measure(seed: int, names: Sequence[str] = tuple(SCORES), config: TrainConfig
     texts = Texts(parts["member"].ids + parts["nonmember"].ids, parts["member"].texts + parts["nonmember"].texts)
     given: dict[str, Any] = {name: parts[name] for name in TEXTS_BESIDE if needed(names, name)}
     if needed(names, "reference"):
-        given["reference"] = references[0] if len(references) == 1 else references
+        given["reference"] = references
     table = tdd.score(model, texts, names, progress=False, **given)
     member = np.arange(len(texts)) < PARTS["member"]
     rows = []

@@ -1,5 +1,7 @@
 """Small models with a word tokenizer, and texts of unequal length for them."""
 
+import functools
+
 import jax
 import numpy as np
 from word_tokenizer import word_tokenizer
@@ -44,12 +46,22 @@ def ids(tokenizer, text):
 
 
 def losses_of_tokens(model, before, tokens):
-    """-log p of every token but the first, behind `before`: from the logits of the joined tokens, in float64."""
+    """-log p of every token but the first, behind `before`: from the logits of the joined tokens, in float64.
+
+    Zeros follow, up to the model's longest row: one shape, which is compiled once, and causal attention ignores them.
+    """
     lm, params, _ = model
-    logits = np.asarray(lm.logits(params, np.array([[*before, *tokens]])), np.float64)[0, len(before) : -1]
+    row, stop = np.zeros((1, lm.max_length), np.int32), len(before) + len(tokens)
+    row[0, :stop] = [*before, *tokens]
+    logits = np.asarray(_logits(lm, params, row), np.float64)[0, len(before) : stop - 1]
     top = logits.max(-1, keepdims=True)
     log_p = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
     return -log_p[np.arange(len(tokens) - 1), tokens[1:]]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(lm, params, row):
+    return lm.logits(params, row)
 
 
 def _word(index):
