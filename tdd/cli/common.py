@@ -80,7 +80,8 @@ def command(commands: Any, name: str, run: Any, summary: str, *, usual: Sequence
       summary: What the command does, for --help.
       usual: Options that --help shows; --help-all shows the others too. All, where none are named.
     """
-    parser = commands.add_parser(name, help=summary, description=summary[:1].upper() + summary[1:] + ".")
+    sentence = summary[:1].upper() + summary[1:] + ("" if summary.endswith("?") else ".")
+    parser = commands.add_parser(name, help=summary, description=sentence)
     parser.set_defaults(run=run)
     if usual:
         parser.usual = frozenset(("-h", "--help-all", "--json", *usual))

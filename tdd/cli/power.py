@@ -23,6 +23,7 @@ examples:
   tdd power --auc 0.8 --n 1000 --m 1000
   tdd power exchange-run --test combined,e_process
   tdd power --effect 0.5 --shards 10,50 --shuffles 10,50 --shard-tokens 600
+  tdd power --effect 0.5 --documents 16,64 --versions 19 --test rank_sum
 """
 
 
@@ -67,7 +68,12 @@ def add(commands: Any) -> None:
     power.add_argument("--no-compilation-cache", action="store_true", help="keep no compiled programs for the next run")
     _add_audit(power.add_argument_group("an audit"))
     _add_table(power.add_argument_group("scores with known labels"))
-    _add_exchange(power.add_argument_group("a test of canonical order"))
+    _add_exchange(
+        power.add_argument_group(
+            "a test of canonical order",
+            "or of `tdd versions`: documents are shards, private versions shuffles",
+        )
+    )
 
 
 def _add_audit(group: Any) -> None:
@@ -135,8 +141,8 @@ def _add_exchange(group: Any) -> None:
     group.add_argument(
         "--law", default="normal", metavar="NAME", help="normal, exponential, lognormal (default: %(default)s)"
     )
-    group.add_argument("--shards", action="append", metavar="COUNTS", help="(default: 10,20,50)")
-    group.add_argument("--shuffles", action="append", metavar="COUNTS", help="(default: 5,20,50)")
+    group.add_argument("--shards", "--documents", action="append", metavar="COUNTS", help="(default: 10,20,50)")
+    group.add_argument("--shuffles", "--versions", action="append", metavar="COUNTS", help="(default: 5,20,50)")
     group.add_argument(
         "--test",
         action="append",

@@ -66,6 +66,16 @@ def test_the_general_engine_finds_the_same_power():
     assert abs(row["power"] - slow.power[0, 0]) < 4.5 * np.hypot(row["power_se"], slow.power_se[0, 0])
 
 
+def test_the_owners_test_is_planned_alike():
+    """Documents in place of shards, private versions in place of shuffles: lower losses of the published ones."""
+    planned = plan(effect=0.5, num_shards=16, num_shuffles=9, test="rank_sum", alpha=0.05, repetitions=4_096).rows[0]
+    losses = jax.random.normal(jax.random.key(3), (4_096, 16, 10))
+    test = jax.jit(jax.vmap(lambda rows: tdd.version_test(rows[:, 0] - 0.5, rows[:, 1:]).p_value))
+    rejected = float((test(losses) <= 0.05).mean())
+    assert 0.2 < rejected < 0.9
+    assert abs(rejected - planned["power"]) < 5 * (2 * 0.25 / 4_096) ** 0.5
+
+
 def test_one_shard_with_one_shuffle():
     """p is 1/2 where the canonical order is the more likely one: the power at 1/2 is that of two normal scores."""
     wanted = 0.8
