@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 from padded_statistics import narrow, stats_of
-from scored_models import random_texts, scored_model
+from scored_models import log_p_of_tokens, random_texts, scored_model
 
 import tdd
 from tdd.records import TokenStats
@@ -197,7 +197,7 @@ def test_token_stats_carries_the_ids(tiny_model):
 
 def test_all_at_once_are_what_the_model_says(tiny_model):
     """`tdd.score` against the formulas on the model's whole distributions; windows are joined before."""
-    lm, params, tokenizer = tiny_model
+    lm, _, tokenizer = tiny_model
     texts = random_texts(12, seed=2, shortest=5)
     corpus = random_texts(30, seed=9, shortest=5)
     table = tdd.score(tiny_model, texts, NAMES, corpus=corpus, progress=False)
@@ -207,12 +207,7 @@ def test_all_at_once_are_what_the_model_says(tiny_model):
     log_frequency = np.log((counts + 1) / (counts.sum() + lm.vocab_size))
     for i, text in enumerate(texts):
         ids = np.array(tokenizer([text], add_special_tokens=True)["input_ids"][0])
-        logits = np.asarray(lm.logits(params, ids[None]), np.float64)[0, :-1]
-        log_p = (
-            logits
-            - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
-            - logits.max(-1, keepdims=True)
-        )
+        log_p = log_p_of_tokens(tiny_model, [], ids)
         for name in NAMES:
             np.testing.assert_allclose(
                 table[name][i], expected(name, log_p, ids[1:], log_frequency), rtol=1e-5, atol=1e-5, err_msg=name

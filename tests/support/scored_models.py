@@ -45,8 +45,8 @@ def ids(tokenizer, text):
     return tokenizer([text], add_special_tokens=True)["input_ids"][0]
 
 
-def losses_of_tokens(model, before, tokens):
-    """-log p of every token but the first, behind `before`: from the logits of the joined tokens, in float64.
+def log_p_of_tokens(model, before, tokens):
+    """Log-probabilities [tokens - 1, vocabulary] of every token but the first, behind `before`, in float64.
 
     Zeros follow, up to the model's longest row: one shape, which is compiled once, and causal attention ignores them.
     """
@@ -55,8 +55,12 @@ def losses_of_tokens(model, before, tokens):
     row[0, :stop] = [*before, *tokens]
     logits = np.asarray(_logits(lm, params, row), np.float64)[0, len(before) : stop - 1]
     top = logits.max(-1, keepdims=True)
-    log_p = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
-    return -log_p[np.arange(len(tokens) - 1), tokens[1:]]
+    return logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
+
+
+def losses_of_tokens(model, before, tokens):
+    """-log p of every token but the first, behind `before`: from the logits of the joined tokens, in float64."""
+    return -log_p_of_tokens(model, before, tokens)[np.arange(len(tokens) - 1), tokens[1:]]
 
 
 @functools.partial(jax.jit, static_argnums=0)
