@@ -6,42 +6,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from family_files import tensors, word_tokenizer, write_files
+from family_files import word_tokenizer
+from t5_files import CONFIGURATIONS, VOCABULARY, write_t5
 
-from tdd.models.t5 import _expected, _read_spec, filtered, generate, load_t5, logits
+from tdd.models.t5 import filtered, generate, load_t5, logits
 from tdd.validate import InputError
 
-VOCABULARY = 67
-COMMON = {
-    "model_type": "t5", "vocab_size": VOCABULARY, "d_model": 24, "d_kv": 5, "d_ff": 40, "num_layers": 2, "num_heads": 3,
-    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "decoder_start_token_id": 0,
-    "pad_token_id": 0, "eos_token_id": 1,
-}  # fmt: skip
-CONFIGURATIONS = {
-    "relu, tied": COMMON | {"feed_forward_proj": "relu", "num_layers": 3, "num_decoder_layers": 2},
-    "gated, head of its own": COMMON | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
-    "gated, tied": COMMON | {"feed_forward_proj": "gated-gelu", "layer_norm_epsilon": 1e-3, "d_kv": 8},
-}
 GOLDEN = {
     "relu, tied": [[-0.13699762, -0.11451253, 0.00741628], [-0.14807326, 0.01669295, -0.03376486]],
     "gated, head of its own": [[-0.83069031, 0.67088741, 0.62108431], [-0.77118874, 0.77173908, 0.50294254]],
     "gated, tied": [[0.04507582, -0.04847258, -0.06935105], [0.17016545, -0.04687345, -0.0218922]],
 }
-"""Logits of torch's class in float64 on the tensors of `write`: row 1, positions 0 and 6, ids 2, 30 and 66."""
+"""Logits of torch's class in float64 on the tensors of `write_t5`: row 1, positions 0 and 6, ids 2, 30 and 66."""
 
 SOURCE = np.random.default_rng(3).integers(2, VOCABULARY, (2, 19)).astype(np.int32)
 MASK = np.arange(19) < np.array([[19], [12]])
 TARGET = np.concatenate([np.zeros((2, 1), int), np.random.default_rng(4).integers(2, VOCABULARY, (2, 16))], 1)
-
-
-def write(folder, name):
-    """Files of a configuration whose every parameter is a fixed pseudo-random number."""
-    config = CONFIGURATIONS[name]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config))
-    shapes = _expected(_read_spec(folder / "config.json", tied=config.get("tie_word_embeddings") is not False))
-    write_files(folder, config, tensors(shapes, "t5"), tokenizer_size=VOCABULARY - 3)
-    return folder
 
 
 def compiled(spec, params):
@@ -58,7 +38,7 @@ def torch_logits(model, dtype):
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_golden_logits(tmp_path, name):
-    spec, params, _ = load_t5(write(tmp_path, name))
+    spec, params, _ = load_t5(write_t5(tmp_path, name))
     found = compiled(spec, params)
     assert found.shape == (2, 17, VOCABULARY)
     np.testing.assert_allclose(found[1][np.ix_([0, 6], [2, 30, 66])], GOLDEN[name], rtol=0, atol=2e-6)
@@ -71,7 +51,7 @@ def test_parity_with_torch(tmp_path, name):
     import transformers
 
     torch.manual_seed(0)
-    write(tmp_path / "start", name)
+    write_t5(tmp_path / "start", name)
     model = transformers.T5ForConditionalGeneration.from_pretrained(
         tmp_path / "start", attn_implementation="eager", dtype=torch.float32
     ).eval()
@@ -133,7 +113,7 @@ def test_filtered_by_hand():
 @pytest.mark.slow("long")
 def test_draws_follow_the_filtered_distribution(tmp_path):
     """The first token of 4,000 rows of one source, against the probabilities of its logits."""
-    spec, params, _ = load_t5(write(tmp_path, "relu, tied"))
+    spec, params, _ = load_t5(write_t5(tmp_path, "relu, tied"))
     rows = 4000
     source, mask = np.repeat(SOURCE[:1], rows, 0), np.repeat(MASK[:1], rows, 0)
     options = {"temperature": 0.3, "top_k": 5, "top_p": 0.9}
@@ -148,7 +128,7 @@ def test_draws_follow_the_filtered_distribution(tmp_path):
 
 
 def test_padding_and_other_rows_change_nothing(tmp_path):
-    spec, params, _ = load_t5(write(tmp_path, "gated, tied"))
+    spec, params, _ = load_t5(write_t5(tmp_path, "gated, tied"))
     keys = jax.random.split(jax.random.key(2), 2)
     both = np.asarray(generate(spec, params, SOURCE, MASK, keys, longest=12))
     swapped = np.asarray(generate(spec, params, SOURCE[::-1], MASK[::-1], keys[::-1], longest=12))
@@ -173,7 +153,7 @@ def test_padding_and_other_rows_change_nothing(tmp_path):
     ],
 )
 def test_configurations_that_are_refused(tmp_path, change, message):
-    write(tmp_path, "relu, tied")
+    write_t5(tmp_path, "relu, tied")
     (tmp_path / "config.json").write_text(json.dumps(CONFIGURATIONS["relu, tied"] | change))
     with pytest.raises(InputError, match=message):
         load_t5(tmp_path)
