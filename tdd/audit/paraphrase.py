@@ -109,7 +109,7 @@ def paraphrase(
     """
     read = load_texts(texts)
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    defaults, words = (_SERVICE, SERVICE_PROMPT) if endpoint else (_LOCAL, LOCAL_PROMPT)
+    defaults, words = (_SERVICE, SERVICE_PROMPT) if endpoint is not None else (_LOCAL, LOCAL_PROMPT)
     options = {
         "model": os.fspath(model),
         "endpoint": endpoint,
@@ -122,7 +122,7 @@ def paraphrase(
     }
     _check_options(options)
     writer: Any
-    if endpoint:
+    if endpoint is not None:
         tries = as_count(attempts, "attempts")
         writer = _Service(endpoint, options["model"], options["decoding"], api_key_variable, tries)
     else:
@@ -136,7 +136,7 @@ def paraphrase(
     pieces = [_pieces(text, options["sentence_words"]) for text in read.texts]
     answers = _answered(folder / ANSWERS, pieces, options, writer)
     rows = [*_rows(read.ids, read.texts, pieces, answers, options)]
-    run = _record(rows, options, writer.facts, read)
+    run = _record(rows, {**options, "audited": None if audited is None else os.fspath(audited)}, writer.facts, read)
     write_run(folder, run, {TABLE: (json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)})
     log_findings(run["warnings"])
     return run
@@ -170,7 +170,7 @@ def _check_not_audited(
         return
     paraphraser, suspect = (os.fspath(one).split("@")[0].rstrip("/").casefold() for one in (options["model"], audited))
     same = paraphraser == suspect
-    if options["endpoint"]:
+    if options["endpoint"] is not None:
         same |= paraphraser.rsplit("/", 1)[-1] == suspect.rsplit("/", 1)[-1]
     elif os.path.isdir(audited):
         from tdd.models.source import fingerprint as of_files

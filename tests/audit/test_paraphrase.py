@@ -98,7 +98,7 @@ def table(out):
 
 
 def test_the_table_and_the_record(service, tmp_path):
-    run = asked(service, tmp_path / "run", versions=2, seed=3, top_k=7)
+    run = asked(service, tmp_path / "run", versions=2, seed=3, top_k=7, audited="suspect")
     rows = table(tmp_path / "run")
     assert [row["id"] for row in rows] == [row["id"] for row in TEXTS]
     assert [row["text"] for row in rows] == [row["text"] for row in TEXTS]
@@ -118,6 +118,7 @@ def test_the_table_and_the_record(service, tmp_path):
     assert record["kind"] == "paraphrase"
     assert record["seed"] == 3
     assert record["options"]["prompt"] == "again: {text}"
+    assert record["options"]["audited"] == "suspect"
     assert record["paraphraser"]["address"] == service.address + "/chat/completions"
     assert record["result"] == run["result"]
     assert [one["copies"] for one in run["result"]] == [0, 0]
@@ -271,6 +272,7 @@ def test_copies_lengths_and_cuts_are_reported(service, tmp_path):
         ({"audited": "models/writer/"}, "is the audited model"),
         ({"audited": "owner/writer@step7"}, "is the audited model"),
         ({"endpoint": "file:///etc/passwd"}, "must be an http or https address"),
+        ({"endpoint": ""}, "must be an http or https address"),
         ({"endpoint": "http://host:port/v1"}, "must be an http or https address"),
         ({"endpoint": "http://[::1/v1"}, "must be an http or https address"),
         ({"endpoint": "http://host/v1\r\nX: y"}, "must be an http or https address"),

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from family_files import word_tokenizer
+from family_files import word_tokenizer, write_files
+from safetensors.numpy import load_file
 from t5_files import CONFIGURATIONS, VOCABULARY, write_t5
 
 from tdd.models.t5 import filtered, generate, load_t5, logits
@@ -157,3 +158,38 @@ def test_configurations_that_are_refused(tmp_path, change, message):
     (tmp_path / "config.json").write_text(json.dumps(CONFIGURATIONS["relu, tied"] | change))
     with pytest.raises(InputError, match=message):
         load_t5(tmp_path)
+
+
+def test_the_cache_gives_the_logits_of_the_whole_target(tmp_path):
+    """Greedy output is at every position the largest of the logits that are computed without a cache."""
+    spec, params, _ = load_t5(write_t5(tmp_path, "gated, head of its own"))
+    keys = jax.random.split(jax.random.key(0), 2)
+    written = np.asarray(generate(spec, params, SOURCE, MASK, keys, longest=17, temperature=0.0))
+    target = np.concatenate([np.full((2, 1), spec.start), written[:, :-1]], 1)
+    whole = np.asarray(jax.jit(logits, static_argnums=0)(spec, params, SOURCE, MASK, target))
+    real = np.cumsum(written == spec.end, 1) - (written == spec.end) == 0
+    assert real.sum() >= 4
+    np.testing.assert_array_equal(written[real], whole.argmax(-1)[real])
+    assert (written[~real] == spec.padding).all()
+
+
+def test_files_as_they_circulate(tmp_path):
+    """Copies of the embedding, a table that is not used, float16; a copy that differs is refused."""
+    start = write_t5(tmp_path / "start", "relu, tied")
+    stored = load_file(start / "model.safetensors")
+    config = json.loads((start / "config.json").read_text())
+    more = {f"{part}.embed_tokens.weight": stored["shared.weight"] for part in ("encoder", "decoder")}
+    more["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = np.ones((8, 3), np.float32)
+    write_files(tmp_path / "more", config, stored | more, dtype="float16", tokenizer_size=VOCABULARY - 3)
+    spec, params, _ = load_t5(tmp_path / "more")
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(params)} == {"float32"}
+    np.testing.assert_array_equal(params["embedding"], stored["shared.weight"].astype(np.float16))
+    assert spec.tied_head
+    more["encoder.embed_tokens.weight"] = 2 * stored["shared.weight"]
+    write_files(tmp_path / "other", config, stored | more, tokenizer_size=VOCABULARY - 3)
+    with pytest.raises(InputError, match=r"encoder\.embed_tokens\.weight differs from shared\.weight"):
+        load_t5(tmp_path / "other")
+    stored["encoder.final_layer_norm.weight"][3] = np.nan
+    write_files(tmp_path / "nan", config, stored, tokenizer_size=VOCABULARY - 3)
+    with pytest.raises(InputError, match="NaN or infinite numbers in 1 of"):
+        load_t5(tmp_path / "nan")
