@@ -5,6 +5,7 @@ from . import study as study
 from .audit.logprobs import score_log_probs as score_log_probs
 from .audit.owner import run_dataset_inference as run_dataset_inference
 from .audit.owner import run_version_test as run_version_test
+from .audit.paraphrase import paraphrase as paraphrase
 from .audit.run import run_audit as run_audit
 from .audit.score import score as score
 from .audit.select import select as select

@@ -24,6 +24,7 @@ _COMMANDS = {
     "demo": "demo",
     "score": "score",
     "score-logprobs": "logprobs",
+    "paraphrase": "paraphrase",
     "audit": "audit",
     "select": "audit",
     "exchange": "exchange",

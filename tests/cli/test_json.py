@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from t5_files import write_t5
 
 import tdd.cli
 from tdd.demo.data import demo_files
@@ -39,6 +40,7 @@ def folder(tmp_path_factory):
     ]
     (place / "versions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in versions))
     another_checkpoint(place / "copy")
+    write_t5(place / "t5")
     (place / "dump.jsonl").write_text(
         "".join(json.dumps({"id": i, "token_logprobs": [-1.0, -2.0]}) + "\n" for i in "ab")
     )
@@ -58,6 +60,7 @@ COMMANDS = {
     "exchange": "exchange {model} texts.jsonl --shards 4 --shuffles 4",
     "score": "score {model} texts.jsonl --score loss --out scored.csv",
     "score-logprobs": "score-logprobs dump.jsonl --score loss --out dumped.csv",
+    "paraphrase": "paraphrase texts.jsonl --model t5 --max-tokens 4 --sentence-words 1000 --out written",
     "versions": "versions {model} versions.jsonl",
     "dataset": "dataset {model} --suspects texts.jsonl --heldout others.jsonl --splits 2",
     "checkpoints": "checkpoints {model} copy --suspects texts.jsonl --references others.jsonl --out watched",

@@ -200,6 +200,7 @@ DRIVERS = {
     "cluster_ptdi",
     "expected_power",
     "load_score_table",
+    "paraphrase",
     "resample",
     "resample_joint",
     "run_audit",

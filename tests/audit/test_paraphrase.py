@@ -1,0 +1,351 @@
+"""`tdd paraphrase` against a service of this process and a small T5: resuming, hostile answers, refusals."""
+
+import contextlib
+import http.server
+import json
+import threading
+
+import numpy as np
+import pytest
+from t5_files import write_t5
+
+import tdd
+from tdd import InputError
+from tdd.audit import paraphrase as module
+from tdd.audit.paraphrase import _pieces
+from tdd.cli import main
+
+LONG = 'Mr. Ward left at 3. It rained (a lot!) "Go," she said. ' + "the old mill " * 20 + "stood.\n\nNobody came."
+TEXTS = [{"id": f"t{n}", "text": f"the owl number {n} sat on the mill"} for n in range(6)] + [
+    {"id": "long", "text": LONG}
+]
+KEY = "sk-very-secret-1234"
+
+
+class Service:
+    """Answers with the words in reverse order; `script` holds what comes before that."""
+
+    def __init__(self):
+        self.requests, self.keys, self.script, self.dies_after = [], [], [], None
+
+    def respond(self, handler):
+        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+        self.keys.append(handler.headers.get("Authorization"))
+        if self.dies_after is not None and len(self.requests) >= self.dies_after:
+            handler.connection.close()
+            return
+        if self.script:
+            status, headers, content = self.script.pop(0)
+        else:
+            prompt = body["messages"][0]["content"]
+            self.requests.append(body)
+            status, headers = 200, {}
+            content = completion(f"{' '.join(reversed(prompt.split(': ', 1)[1].split()))} {body['seed']}")
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+
+def completion(content, reason="stop"):
+    return json.dumps({"choices": [{"message": {"content": content}, "finish_reason": reason}]}).encode()
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    found = []
+    monkeypatch.setattr(module.time, "sleep", found.append)
+    return found
+
+
+@pytest.fixture
+def service(waits):
+    with running() as found:
+        yield found
+
+
+@contextlib.contextmanager
+def running():
+    state = Service()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            with contextlib.suppress(OSError, ValueError):
+                state.respond(self)
+
+        def log_message(self, *ignored):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    state.address = f"http://127.0.0.1:{server.server_port}/v1"
+    yield state
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def asked(service, out, texts=TEXTS, **options):
+    given = {"endpoint": service.address, "model": "writer", "prompt": "again: {text}", "attempts": 3, **options}
+    return tdd.paraphrase(texts, out=out, **given)
+
+
+def table(out):
+    return [json.loads(line) for line in (out / "paraphrases.jsonl").read_text("utf-8").splitlines()]
+
+
+def test_the_table_and_the_record(service, tmp_path):
+    run = asked(service, tmp_path / "run", versions=2, seed=3, top_k=7, audited="suspect")
+    rows = table(tmp_path / "run")
+    assert [row["id"] for row in rows] == [row["id"] for row in TEXTS]
+    assert [row["text"] for row in rows] == [row["text"] for row in TEXTS]
+    first = rows[0]
+    assert first["paraphrase_1"].startswith("mill the on sat 0 number owl the ")
+    assert first["paraphrase_1"] != first["paraphrase_2"]  # another seed
+    assert first["length_ratio_1"] == 9 / 8
+    assert not first["copy_1"]
+    assert not first["cut_1"]
+    pieces = [piece for piece, _ in _pieces(LONG, 40)]
+    assert len(service.requests) == 2 * (6 + len(pieces))
+    sent = service.requests[0]
+    assert {name: sent[name] for name in ("model", "temperature", "top_p", "top_k", "max_tokens")} == {
+        "model": "writer", "temperature": 1.0, "top_p": 0.95, "top_k": 7, "max_tokens": 128,
+    }  # fmt: skip
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["kind"] == "paraphrase"
+    assert record["seed"] == 3
+    assert record["options"]["prompt"] == "again: {text}"
+    assert record["options"]["audited"] == "suspect"
+    assert record["paraphraser"]["address"] == service.address + "/chat/completions"
+    assert record["result"] == run["result"]
+    assert [one["copies"] for one in run["result"]] == [0, 0]
+
+
+def test_long_texts_are_cut_into_sentences_and_nothing_is_lost():
+    pieces = _pieces(LONG, 40)
+    assert "".join(piece + space for piece, space in pieces) == LONG
+    assert len(pieces) >= 4
+    assert pieces[-1][0] == "Nobody came."
+    assert pieces[-2][1] == "\n\n"
+    assert pieces[0] == ("Mr. Ward left at 3.", " ")
+    assert [piece for piece, _ in _pieces("J. Doe saw Dr. No. He ran! Why?", 0)] == [
+        "J. Doe saw Dr. No.",
+        "He ran!",
+        "Why?",
+    ]
+    assert len(_pieces("x" + " " * 200_000 + "y", 0)) == 1  # linear in the length
+    assert _pieces("One. Two. Three.", 40) == [("One. Two. Three.", "")]
+    for text in ("\n\n  a\n\nb  \n", "x. Y", "word " * 50, "A.\u3000B! C?\r\n\r\nD"):
+        assert "".join(piece + space for piece, space in _pieces(text, 0)) == text
+        assert all(piece.strip() for piece, _ in _pieces(text, 0))
+
+
+@pytest.mark.parametrize("dies_after", [0, 1, 5, 9])
+def test_a_run_that_dies_goes_on_and_asks_nothing_twice(service, tmp_path, dies_after):
+    whole = asked(service, tmp_path / "whole", versions=2)
+    bodies = [json.dumps(body, sort_keys=True) for body in service.requests]
+    assert len(bodies) == len({*bodies})
+    service.requests.clear()
+    service.dies_after = dies_after
+    with pytest.raises(InputError, match=r"no answer in 3 attempts.*run the same command again"):
+        asked(service, tmp_path / "cut", versions=2)
+    assert not (tmp_path / "cut" / "run.json").exists()
+    assert len(service.requests) == dies_after
+    with open(tmp_path / "cut" / "answers.jsonl", "ab") as file:
+        file.write(b'{"name": "12')  # a line that was being written
+    service.dies_after = None
+    again = asked(service, tmp_path / "cut", versions=2)
+    assert [json.dumps(body, sort_keys=True) for body in service.requests] == bodies
+    assert (tmp_path / "cut" / "paraphrases.jsonl").read_bytes() == (
+        tmp_path / "whole" / "paraphrases.jsonl"
+    ).read_bytes()
+    assert again["result"] == whole["result"]
+    asked(service, tmp_path / "cut", versions=2)  # finished: nothing is asked
+    assert len(service.requests) == len(bodies)
+
+
+def test_an_exception_in_this_process_loses_no_answer(service, tmp_path, monkeypatch):
+    send, count = module._Service._send, []
+
+    def stops(self, data):
+        count.append(data)
+        if len(count) == 4:
+            raise KeyboardInterrupt
+        return send(self, data)
+
+    monkeypatch.setattr(module._Service, "_send", stops)
+    with pytest.raises(KeyboardInterrupt):
+        asked(service, tmp_path)
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 3
+    asked(service, tmp_path)
+    bodies = [json.dumps(body, sort_keys=True) for body in service.requests]
+    assert len(bodies) == len({*bodies})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{}", b"null", b"[]", b"<html><body>busy</body></html>", b"\xff\xfe", b'{"choices": []}', b"[" * 100_000,
+        b'{"choices": [{"message": null}]}', completion(""), completion(" \n"), completion(None), completion(["x"]),
+        b'{"choices": [{"message": {"content": "\\ud800"}}]}', b"x" * (2**20 + 9),
+    ],
+)  # fmt: skip
+def test_nonsense_is_asked_again_and_then_refused_in_one_line(service, waits, tmp_path, content):
+    service.script = [(200, {}, content)]
+    asked(service, tmp_path / "again", TEXTS[:1])
+    assert table(tmp_path / "again")[0]["paraphrase_1"].startswith("mill")
+    service.script = [(200, {}, content)] * 3
+    with pytest.raises(InputError, match="gave no answer in 3 attempts") as error:
+        asked(service, tmp_path / "refused", TEXTS[:1])
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 500
+    assert (tmp_path / "refused" / "answers.jsonl").read_bytes() == b""
+
+
+def test_busy_services_are_asked_again_with_longer_waits(service, waits, tmp_path):
+    service.script = [(429, {"Retry-After": "7"}, b"slow down"), (503, {}, b""), (500, {}, b"<html>"), (504, {}, b"")]
+    asked(service, tmp_path, TEXTS[:1], attempts=5)
+    assert waits == [7, 2, 4, 8]
+    service.script = [(429, {"Retry-After": "99999"}, b"")]
+    asked(service, tmp_path / "late", TEXTS[:1])
+    assert waits[-1] == 60
+    service.script = [(429, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, b"")]
+    asked(service, tmp_path / "dated", TEXTS[:1])
+    assert waits[-1] == 1
+
+
+def test_silence_is_asked_again(service, waits, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_TIMEOUT", 0.1)
+    held = threading.Event()
+    respond, first = service.respond, []
+
+    def late(handler):
+        if not first:
+            first.append(True)
+            held.wait(5)
+            return
+        respond(handler)
+
+    service.respond = late
+    asked(service, tmp_path, TEXTS[:1])
+    held.set()
+    assert waits == [1]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 301, 307])
+def test_a_refusal_ends_the_run_and_the_key_is_nowhere(service, tmp_path, monkeypatch, caplog, status):
+    monkeypatch.setenv("SERVICE_KEY", KEY)
+    asked(service, tmp_path, TEXTS[:2], api_key_variable="SERVICE_KEY")
+    assert {*service.keys} == {f"Bearer {KEY}"}
+    said = f"wrong key {KEY}".encode()
+    service.script = [(status, {"Location": service.address + "/elsewhere"}, said)]
+    before = len(service.keys)
+    with pytest.raises(InputError, match=rf"refuses the request, status {status}.*\[key\]") as error:
+        asked(service, tmp_path / "refused", TEXTS[:1], api_key_variable="SERVICE_KEY")
+    assert len(service.keys) == before + 1  # neither again, nor to where it was sent
+    assert KEY not in str(error.value) + caplog.text
+    assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_copies_lengths_and_cuts_are_reported(service, tmp_path):
+    same, half = TEXTS[0]["text"], TEXTS[1]["text"]
+    service.script = [(200, {}, completion(same.upper() + "!")), (200, {}, completion(half[:8], "length"))]
+    run = asked(service, tmp_path, TEXTS[:2])
+    rows = table(tmp_path)
+    assert [row["copy_1"] for row in rows] == [True, False]
+    assert [row["cut_1"] for row in rows] == [False, True]
+    assert [row["length_ratio_1"] for row in rows] == [1, 0.25]
+    assert run["result"][0]["copies"] == run["result"][0]["cut"] == 1
+    told = " ".join(run["warnings"])
+    assert "1 of 2 are the text itself" in told
+    assert "cut at max_tokens" in told
+    assert "median length is 0.62" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"audited": "WRITER"}, "is the audited model"),
+        ({"audited": "models/writer/"}, "is the audited model"),
+        ({"audited": "owner/writer@step7"}, "is the audited model"),
+        ({"endpoint": "file:///etc/passwd"}, "must be an http or https address"),
+        ({"endpoint": ""}, "must be an http or https address"),
+        ({"endpoint": "http://host:port/v1"}, "must be an http or https address"),
+        ({"endpoint": "http://[::1/v1"}, "must be an http or https address"),
+        ({"endpoint": "http://host/v1\r\nX: y"}, "must be an http or https address"),
+        ({"endpoint": "ftp://me:secret@host/v1"}, "must be an http or https address"),
+        ({"temperature": 1e-9}, "temperature must be 0 or at least 0.01"),
+        ({"endpoint": "http://me:secret@host/v1"}, "must hold no password"),
+        ({"endpoint": "http://host/v1?key=secret"}, "must hold no password"),
+        ({"api_key_variable": "TDD_NO_SUCH"}, "'TDD_NO_SUCH' is not set"),
+        ({"prompt": "no place"}, "must hold {text} once"),
+        ({"versions": 0}, "versions"),
+        ({"seed": -1}, "seed must be a whole number from 0 on, got -1"),
+        ({"temperature": float("nan")}, "temperature must be a number"),
+        ({"top_p": 1.5}, "top_p must be a number in 0..1, got 1.5"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+    ],
+)
+def test_refusals(service, tmp_path, options, message):
+    with pytest.raises(InputError, match=message) as error:
+        asked(service, tmp_path / "run", **options)
+    assert "secret" not in str(error.value)
+    assert not service.requests
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_other_options_and_damaged_answers(service, tmp_path):
+    service.dies_after = 2
+    with pytest.raises(InputError, match="no answer"):
+        asked(service, tmp_path)
+    with pytest.raises(InputError, match="a run of other inputs or options"):
+        asked(service, tmp_path, seed=1)
+    (tmp_path / "answers.jsonl").write_text('{"name": 1}\n')
+    with pytest.raises(InputError, match="line 1 is damaged"):
+        asked(service, tmp_path)
+
+
+def test_a_local_t5_answers_by_seed_and_text_alone(tmp_path):
+    model = write_t5(tmp_path / "t5")
+    texts = [{"id": n, "text": " ".join(map(str, np.random.default_rng(n).integers(2, 60, 5 + n)))} for n in range(10)]
+    options = {"model": model, "max_tokens": 12, "prompt": "{text}"}
+    run = tdd.paraphrase(texts, out=tmp_path / "all", versions=2, **options)
+    tdd.paraphrase(texts[8:3:-1], out=tmp_path / "some", **options)
+    both = {row["id"]: row["paraphrase_1"] for row in table(tmp_path / "all")}
+    assert {row["id"]: row["paraphrase_1"] for row in table(tmp_path / "some")}.items() <= both.items()
+    assert len({*both.values()}) == len(both)
+    assert all(row["paraphrase_1"] != row["paraphrase_2"] for row in table(tmp_path / "all"))
+    tdd.paraphrase(texts[:1], out=tmp_path / "other", seed=1, **options)
+    assert table(tmp_path / "other")[0]["paraphrase_1"] != both["0"]
+    assert run["options"]["decoding"] == {"temperature": 1.9, "top_k": 50, "top_p": 0.95, "max_tokens": 12}
+    assert run["paraphraser"]["kind"] == "t5"
+    assert len(run["paraphraser"]["sha256"]) == 64
+    answers = (tmp_path / "all" / "answers.jsonl").read_text().splitlines()
+    (tmp_path / "all" / "run.json").unlink()
+    (tmp_path / "all" / "paraphrases.jsonl").unlink()
+    (tmp_path / "all" / "answers.jsonl").write_text("\n".join(answers[:7]) + "\n")
+    tdd.paraphrase(texts, out=tmp_path / "all", versions=2, **options)
+    assert {row["id"]: row["paraphrase_1"] for row in table(tmp_path / "all")} == both
+    assert sorted((tmp_path / "all" / "answers.jsonl").read_text().splitlines()) == sorted(answers)
+    (tmp_path / "copy").symlink_to(model)
+    with pytest.raises(InputError, match="is the audited model"):
+        tdd.paraphrase(texts, out=tmp_path / "refused", audited=tmp_path / "copy", **options)
+
+
+def test_the_command(service, tmp_path, capsys):
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in TEXTS[:3]))
+    command = ["paraphrase", str(tmp_path / "texts.jsonl"), "--endpoint", service.address, "--model", "writer"]
+    command += ["--prompt", "again: {text}", "--out", str(tmp_path / "run")]
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["outcome"] == "3 texts, 1 paraphrases each"
+    assert main(command) == 0
+    assert "paraphrase_1: 3 texts, length 1.12, 1.12, 1.12 of the text" in capsys.readouterr().out.replace("\n", " ")
+    assert len(service.requests) == 3
+    assert main([*command[:-1], str(tmp_path / "other"), "--audited", "writer"]) == 2
+    assert "is the audited model" in capsys.readouterr().err
+    read = tdd.load_texts(tmp_path / "run" / "paraphrases.jsonl", text_field="paraphrase_1")
+    assert read.ids == ("t0", "t1", "t2")
