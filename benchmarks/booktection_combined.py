@@ -2,7 +2,9 @@
 
 The null of a passage is that it was in the training data. Each repetition halves the pool at random: the members of
 one half calibrate, the other half is the test set. TD4Eval combines the four scores of one model; JECS and JMCS ask for
-passages that are clean for both models. All repetitions of a procedure run in one compiled call.
+passages that are clean for both models. Beside them stand the paper's rules without a guarantee: the mean and the
+smallest of an item's p-values, and the threshold of one score that has the highest accuracy on the first half. All
+repetitions of a procedure run in one compiled call.
 
     python -m benchmarks.booktection_combined --data scores.csv
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +24,12 @@ import numpy as np
 
 import tdd
 from benchmarks import harness
+from tdd.study import baselines
 
 MODELS = ("GPT3", "LLaMA2-13B")
 SCORES = ("Perplexity", "Zlib", "Lowercase", "Min_k_Prob")
 LEVELS = (0.05, 0.1, 0.2)
-COMBINATIONS = ("cauchy", "pooled_rank", "split_weights", "hommel", "e_values")
+COMBINATIONS = ("cauchy", "pooled_rank", "split_weights", "hommel", "e_values", "bh_average", "bh_max")
 
 Select = Callable[..., jax.Array]
 
@@ -48,6 +52,11 @@ def joint(method: Callable[..., Any]) -> Select:
         return method(calibration, scores, alpha=alpha, calibration_mask=real).selected
 
     return select
+
+
+def by_accuracy(calibration: jax.Array, scores: jax.Array, real: jax.Array, alpha: float, key: jax.Array) -> jax.Array:
+    """Items beyond the threshold with the highest accuracy on the labelled half; no level enters."""
+    return baselines.threshold(calibration[0], ~real, scores[0], null="member").selected
 
 
 @functools.partial(jax.jit, static_argnames=("select", "repetitions", "batch"))
@@ -76,6 +85,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", required=True, help="table with a label column and score columns MODEL_SCORE")
     parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="WORDS", help="procedures with these in their names; others stay"
+    )
     arguments = parser.parse_args()
     columns = [f"{model}_{score}" for model in MODELS for score in SCORES]
     table = tdd.load_score_table(
@@ -100,26 +112,37 @@ def main() -> None:
             for name in COMBINATIONS
         ]
         cases += [
-            (f"{model}, {len(detectors)} detectors", f"{name} alone", [name], joint(tdd.jmcs)) for name in detectors
+            (f"{model}, {len(detectors)} detectors", f"{name} {words}", [name], select)
+            for words, select in (("alone", joint(tdd.jmcs)), ("threshold, accuracy", by_accuracy))
+            for name in detectors
         ]
     for score in SCORES:
         both = [f"{model}_{score}" for model in MODELS]
         cases += [(f"{score}, 2 models", name, both, joint(getattr(tdd, name))) for name in ("jmcs", "jecs")]
 
-    rows = []
+    measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    if arguments.only != [""]:
+        kept = json.loads((harness.RESULTS / "booktection_combined.json").read_text("utf-8"))
+        if (kept["repetitions"], kept["sha256"]) != (arguments.repetitions, table.sha256):
+            parser.error("--only adds to results of the same table and the same number of repetitions")
+        for row in kept["rows"]:
+            measured.setdefault((row["setting"], row["method"]), []).append(row)
     for setting, method, names, select in cases:
+        if not any(words in method for words in arguments.only):
+            continue
         start = time.perf_counter()
         outcome = study(panel(names), member, jax.random.key(0), select=select, repetitions=arguments.repetitions)
         outcome = np.asarray(outcome, np.float64)
         seconds = time.perf_counter() - start
         error = outcome.std(0, ddof=1) / np.sqrt(arguments.repetitions)
+        rows = measured[setting, method] = []
         for j, alpha in enumerate(LEVELS):
             (fdr, power), (fdr_se, power_se) = outcome.mean(0)[j], error[j]
             rows.append(
                 {"setting": setting, "method": method, "alpha": alpha, "fdr": float(fdr), "fdr_se": float(fdr_se)}
                 | {"power": float(power), "power_se": float(power_se), "seconds": seconds}
             )
-        shown = "  ".join(f"{row['fdr']:.3f}/{row['power']:.3f}" for row in rows[-len(LEVELS) :])
+        shown = "  ".join(f"{row['fdr']:.3f}/{row['power']:.3f}" for row in rows)
         print(f"{setting:28s} {method:28s} {shown}  ({seconds:.0f} s)", flush=True)
     harness.write(
         "booktection_combined",
@@ -128,7 +151,7 @@ def main() -> None:
             "items": len(table),
             "members": int(member.sum()),
             "sha256": table.sha256,
-            "rows": rows,
+            "rows": [row for case in cases for row in measured.get(case[:2], [])],
         },
     )
 

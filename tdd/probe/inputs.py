@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from tdd.kernels.set_statistics import STATISTICS, Statistic
-from tdd.procedures.ptdi import PROPORTIONS, ProportionName
+from tdd.procedures.ptdi import ProportionName
 from tdd.scoring.buckets import plan
 from tdd.scoring.scores import parse_score
 from tdd.scoring.tokenise import token_ids
@@ -265,7 +265,7 @@ class ProbeOptions:
                 "checkpoint"
             )
         arrays.check_level(self.alpha)
-        arrays.check_choice(self.proportion, tuple(kind for kind in PROPORTIONS if kind != "moment"), "proportion")
+        arrays.check_choice(self.proportion, ("none", "subtraction", "storey"), "proportion")
         arrays.check_choice(self.baseline, ("first", "none"), "baseline")
         arrays.check_choice(self.statistic, STATISTICS, "statistic")
         arrays.check_choice(self.long_texts, ("error", "truncate"), "long_texts")

@@ -25,8 +25,8 @@ from tdd.validate import InputError, arrays
 
 __all__ = ["GUARANTEES", "GUARANTEE_ROWS", "PROPORTIONS", "ptdi"]
 
-ProportionName = Literal["none", "subtraction", "storey", "moment"]
-PROPORTIONS = ("none", "subtraction", "storey", "moment")
+ProportionName = Literal["none", "subtraction", "storey", "moment", "jackknife"]
+PROPORTIONS = ("none", "subtraction", "storey", "moment", "jackknife")
 
 _EXCHANGEABLE = (
     "the calibration items are non-members of the training data",
@@ -61,6 +61,16 @@ GUARANTEES: dict[str, Guarantee] = {
         "asymptotic",
         "PTDI eq. 13, proposition 2 and theorem 4, with the clip of theta corrected",
     ),
+    "jackknife": Guarantee(
+        "FDR <= alpha in the limit of many items",
+        (
+            *_EXCHANGEABLE,
+            "the density of the candidates' p-values is continuous at 1",
+            "eta is small, and there are many calibration items and candidates in the region that it makes",
+        ),
+        "asymptotic",
+        "tdd.kernels.proportion.jackknife (own); Chen (1999); Schucany & Sommers (1977)",
+    ),
 }
 
 GUARANTEE_ROWS = [("tdd.ptdi", f'proportion="{name}"', guarantee) for name, guarantee in GUARANTEES.items()]
@@ -88,6 +98,9 @@ def ptdi(
       "storey": Storey's pi0 on the lattice; FDR <= alpha, finite-sample. The default.
       "subtraction": the paper's estimator; FDR <= alpha (1 + 1/m)(1 + 1/n), finite-sample.
       "moment": the paper's adjusted moment estimator; asymptotic.
+      "jackknife": the density of the p-values at 1, its bias removed by a jackknife over two bandwidths; asymptotic.
+        Our construction (`tdd.kernels.proportion.jackknife`): the paper's second version names one whose definition we
+        do not have.
     The factor 1 - pi may exceed 1; capping it would void the guarantee.
 
     Args:
@@ -96,7 +109,8 @@ def ptdi(
       alpha: level in (0, 1). A number is taken as an exact fraction and equality on the lattice is decided exactly; a
         JAX array may be traced and has a tolerance of four machine epsilons.
       proportion: estimator of the proportion of members.
-      eta: fraction of the calibration scores in the region of presumed non-members ("subtraction", "storey").
+      eta: fraction of the calibration scores in the region of presumed non-members ("subtraction", "storey"), or
+        the bandwidth of "jackknife".
       members: [n1] loss-like scores of known members, for "moment".
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
@@ -157,6 +171,8 @@ def _ptdi(calibration, scores, calibration_mask, mask, values, alpha, eta, *, pr
         estimate = proportions.none(n, m)
     elif proportion == "storey":
         estimate = proportions.storey(ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
+    elif proportion == "jackknife":
+        estimate = proportions.jackknife(ranked.rank, ranked.valid, n, eta=eta, max_rank=max_rank)
     elif proportion == "subtraction":
         estimate = proportions.subtraction(calibration, scores, eta=eta, calibration_mask=calibration_mask, mask=mask)
     else:

@@ -23,8 +23,9 @@ class PTDI(WithOption):
     """`tdd.ptdi`, or `tdd.cluster_ptdi` if the evidence comes in clusters.
 
     Attributes:
-      proportion: estimator of the proportion of members, "none", "subtraction", "storey" or "moment".
-      eta: fraction of the calibration scores in the region of presumed non-members.
+      proportion: estimator of the proportion of members, "none", "subtraction", "storey", "moment" or
+        "jackknife".
+      eta: fraction of the calibration scores in the region of presumed non-members, or the bandwidth of "jackknife".
       unit: unit of decision if items come in clusters, "cluster", "item" or "drawn".
 
     Raises:

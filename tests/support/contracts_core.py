@@ -159,6 +159,18 @@ def storey_reference(calibration, scores, calibration_mask=None, mask=None):
     return float(ref.storey_pi0(rank, n, 0.15))
 
 
+def jackknife_call(calibration, scores, calibration_mask=None, mask=None):
+    ranked = conformal.rank(calibration, scores, null="nonmember", calibration_mask=calibration_mask, mask=mask)
+    return proportion.jackknife(
+        ranked.rank, ranked.valid, ranked.num_calibration, max_rank=calibration.shape[0] + 1, eta=0.15
+    ).null_proportion
+
+
+def jackknife_reference(calibration, scores, calibration_mask=None, mask=None):
+    rank, n = ref.conformal_ranks(calibration, scores, "nonmember", calibration_mask, mask)
+    return float(ref.jackknife_pi0(rank, n, 0.15))
+
+
 def subtraction_reference(calibration, scores, calibration_mask=None, mask=None):
     return float(ref.subtraction_pi0(masked_to_nan(calibration, calibration_mask), masked_to_nan(scores, mask), 0.15))
 
@@ -332,6 +344,7 @@ ENTRIES = [
         float_inputs=(),
     ),
     Entry("proportion.storey", storey_call, two_samples_masked, storey_reference),
+    Entry("proportion.jackknife", jackknife_call, two_samples_masked, jackknife_reference, tolerance=5e-6),
     Entry(
         "proportion.subtraction",
         lambda **a: proportion.subtraction(**a, eta=0.15).null_proportion,
