@@ -109,7 +109,7 @@ def discriminant(
 
 
 def _solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
-    """[K] x of matrix·x = right by Gauss-Jordan elimination, which needs no pivots where the matrix is positive definite.
+    """[K] x of matrix·x = right by Gauss-Jordan elimination without pivots, for a positive definite matrix.
 
     On every platform the same program, where `jnp.linalg.solve` calls a library of each.
     """
