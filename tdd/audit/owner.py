@@ -28,6 +28,7 @@ from tdd.procedures import dataset_inference, versions
 from tdd.records import Guarantee, TestResult, Texts
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, to_csv, write_run
+from tdd.scoring.scores import BESIDE, TEXTS_BESIDE, check_given, parse_score
 from tdd.texts import hash_texts, load_text_columns, load_texts
 from tdd.validate import InputError, arrays, as_names
 
@@ -38,6 +39,7 @@ TABLES = {"versions": "documents.csv", "dataset": "items.csv"}
 
 _CHECK_LEVEL = 0.01
 _LAYOUT = ("dtype", "max_length", "long_texts")
+_NUM_DRAWS = 9_999
 DATASET_SCORES = ("loss", "min_k", "min_k_plus_plus", "zlib")
 
 GUARANTEE_ROWS = [
@@ -181,9 +183,12 @@ def run_version_test(
     Cost: one pass over all versions.
     """
     arrays.check_choice(test, tuple(versions.GUARANTEES), "test")
-    table = load_text_columns(
-        documents, text_field=text_field, label_field=published_field, group_field=document_field, format=format
-    )
+    fields = {"label_field": published_field, "group_field": document_field}
+    try:
+        table = load_text_columns(documents, text_field=text_field, format=format, **fields)
+    except InputError as error:
+        said = str(error).replace("label_field", "published_field").replace("group_field", "document_field")
+        raise InputError(said) from None
     names, places = _places(table.groups, table.texts.labels)
     start = _start(_VERSIONS, model, table.texts, [score], test, alpha, seed, out, scoring, [*table.groups])
     check = float(blind_p_value(_features(table.texts.texts)[:, places]))
@@ -247,7 +252,11 @@ def run_dataset_inference(
     """
     arrays.check_choice(test, tuple(dataset_inference.GUARANTEES), "test")
     names = as_names(score, "score")
+    num_splits = arrays.as_count(num_splits, "num_splits")
     sets = [load_texts(source, text_field=text_field, format=format) for source in (suspect, heldout)]
+    for name, one in zip(("suspect", "heldout"), sets, strict=True):
+        if len(one) < dataset_inference.FEWEST:
+            raise InputError(f"{name} needs at least {dataset_inference.FEWEST} texts, got {len(one)}")
     ids = [f"{role}/{name}" for role, one in zip(("suspect", "heldout"), sets, strict=True) for name in one.ids]
     joined = [text for one in sets for text in one.texts]
     source = " + ".join(one.source for one in sets)
@@ -262,14 +271,36 @@ def run_dataset_inference(
         key=jax.random.key(seed),
         test=test,  # type: ignore[arg-type]
         num_splits=num_splits,
+        num_draws=_NUM_DRAWS,
     )
     facts = _numbers(result, alpha)
     facts |= {"num_suspect": int(result.num_suspect), "num_heldout": int(result.num_heldout)}
     facts |= {"auc": float(result.statistic), "num_splits": num_splits}
     facts["weights"] = dict(zip(names, np.asarray(result.weights).tolist(), strict=True))
+    facts["reversed"] = facts["rejected"] and float(result.weights.sum()) <= 0
+    facts["rejected"] &= not facts["reversed"]
+    facts["log_smallest_p"] = (
+        dataset_inference.log_smallest_p(
+            facts["num_suspect"], facts["num_heldout"], num_splits=num_splits, num_draws=_NUM_DRAWS
+        )
+        if test == "permutation"
+        else -math.inf
+    )
     warnings = [] if blind.p_value <= _CHECK_LEVEL or not blind.warning else [blind.warning]
     if copies := len({*sets[0].texts} & {*sets[1].texts}):
         warnings.append(f"{copies} texts are in both sets; they cannot tell them apart, and cost power")
+    if facts["log_smallest_p"] > math.log(alpha) + 1e-5:
+        warnings.append(_nothing_can_be_found(math.exp(facts["log_smallest_p"]), alpha))
+    if facts["reversed"]:
+        warnings.append(
+            "the sets differ, but held-out texts have the lower scores: the suspect texts look less like training data"
+        )
+    for role, one in zip(("suspect", "held-out"), sets, strict=True):
+        if copies := len(one) - len({*one.texts}):
+            warnings.append(
+                f"{copies} {role} texts are copies of others in their set; copies are not exchangeable one by one, and "
+                "the p-value is too small: remove them"
+            )
     if missing := len(texts) - facts["num_suspect"] - facts["num_heldout"]:
         warnings.append(f"{missing} texts lack a score and were left out")
     rows = {"id": np.array([name for one in sets for name in one.ids], object)}
@@ -319,7 +350,7 @@ class _Start:
             "guarantee": guarantee,
             "checks": {"without_model": {"p_value": check, "level": _CHECK_LEVEL}},
             "warnings": [*warnings],
-            "open_points": [*kind.open_points],
+            "open_points": [*kind.open_points, *_open_beside(options)],
         }
         log_findings((*failed, *warnings))
         finished = OwnerTest(plain(run), rows)
@@ -345,16 +376,26 @@ def _start(
         raise InputError(f"there is no option {min(unknown)!r}; see tdd.score for those of scoring")
     arrays.check_level(alpha)
     arrays.check_seed(seed)
+    check_given(map(parse_score, score), scoring)
     model = at_revision(model, scoring.pop("revision", None))
     provenance = provenance_of(model)
     layout = {name: str(scoring[name]) for name in _LAYOUT if scoring.get(name) is not None}
-    options = {"score": [*score], "test": test, "alpha": alpha, **layout}
+    options = {"score": [*score], "test": test, "alpha": alpha, **layout, **_read_beside(scoring)}
     folder = None if out is None else pathlib.Path(out)
     if folder is not None:
         identity = {"kind": kind.name, "model": provenance, "texts": [texts.sha256, texts.labels, more], "seed": seed}
         open_run_folder(folder, fingerprint({**identity, **options}), f"{kind.name} test of {provenance['name']}")
         scoring.setdefault("store", folder / "scoring")
     return _Start(kind, model, provenance, texts, options, seed, folder, scoring)
+
+
+def _read_beside(scoring: dict[str, Any]) -> dict[str, Any]:
+    """What identifies the models and texts that scores rest on; the options of scoring get the texts, read."""
+    scoring |= {name: load_texts(given) for name in TEXTS_BESIDE if (given := scoring.get(name)) is not None}
+    found: dict[str, Any] = {name: scoring[name].sha256 for name in TEXTS_BESIDE if scoring.get(name) is not None}
+    if (reference := scoring.get("reference")) is not None:
+        found["reference"] = [provenance_of(one) for one in (reference if isinstance(reference, list) else [reference])]
+    return found
 
 
 def blind_p_value(features: Any) -> jax.Array:
@@ -400,10 +441,16 @@ def _places(documents: Sequence[str], published: Sequence[int]) -> tuple[list[st
 
 
 def _numbers(result: TestResult, alpha: float) -> dict[str, Any]:
-    """The p-value and the decision, as plain values."""
-    p, log_p = float(result.p_value), float(result.log_p_value)
+    """The p-value and the decision, as plain values; a p-value of 1/20 is at most a level of .05 in its own type."""
+    p = np.asarray(result.p_value)
     smallest = float(getattr(result, "log_smallest_p", -math.inf))
-    return {"p_value": p, "log_p_value": log_p, "log_smallest_p": smallest, "rejected": p <= alpha}
+    rejected = bool(p <= np.asarray(alpha, p.dtype))
+    return {
+        "p_value": float(p),
+        "log_p_value": float(result.log_p_value),
+        "log_smallest_p": smallest,
+        "rejected": rejected,
+    }
 
 
 def _outcome(kind: _Kind, facts: Mapping[str, Any], alpha: float, failed: Sequence[str], guarantee: Guarantee) -> str:
@@ -414,6 +461,11 @@ def _outcome(kind: _Kind, facts: Mapping[str, Any], alpha: float, failed: Sequen
     if math.isnan(facts["p_value"]):
         return f"Whether the model was trained on {kind.subject} cannot be said: no p-value."
     p = f"p = {facts['p_value']:.3g}, level {level}"
+    if facts.get("reversed"):
+        return (
+            f"No sign that the model was trained on {kind.subject} was found: the two sets differ ({p}), but in the "
+            "other direction."
+        )
     if not facts["rejected"]:
         return (
             f"No sign that the model was trained on {kind.subject} was found ({p}). That does not show that it was "
@@ -426,16 +478,30 @@ def _outcome(kind: _Kind, facts: Mapping[str, Any], alpha: float, failed: Sequen
     )
 
 
+def _open_beside(options: Mapping[str, Any]) -> list[str]:
+    """What is taken from the owner about models and texts that scores rest on."""
+    beside = [name for name in BESIDE if name in options]
+    if not beside:
+        return []
+    return [
+        f"That {', '.join(beside)} and the options of the scores were fixed before any score was seen is not checked."
+    ]
+
+
+def _nothing_can_be_found(smallest: float, alpha: float) -> str:
+    return (
+        f"nothing can be found: the smallest p-value that these sizes allow is {smallest:.3g}, above the level "
+        f"{level_in_words(alpha)}"
+    )
+
+
 def _version_warnings(facts: Mapping[str, Any], alpha: float, texts: Sequence[str], places: np.ndarray) -> list[str]:
     """What the reader must know."""
     warnings = []
     if facts["num_missing"]:
         warnings.append(f"{facts['num_missing']} documents have a version without a score and were left out")
-    if facts["log_smallest_p"] > math.log(alpha):
-        warnings.append(
-            f"nothing can be found: with {facts['num_documents']} documents of {facts['num_private']} private versions "
-            f"no p-value is below {math.exp(facts['log_smallest_p']):.3g}"
-        )
+    if facts["log_smallest_p"] > math.log(alpha) + 1e-5:
+        warnings.append(_nothing_can_be_found(math.exp(facts["log_smallest_p"]), alpha))
     if copies := sum(texts[row[0]] in {texts[i] for i in row[1:]} for row in places.tolist()):
         warnings.append(
             f"{copies} documents have a private version that is equal to the published one; such a version is not "

@@ -14,12 +14,24 @@ from tdd.procedures.calls import ordered_panels, tracing
 from tdd.records import Guarantee, TestResult, pytree
 from tdd.validate import InputError, arrays
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "DatasetInferenceResult", "dataset_inference", "split_p_value"]
+__all__ = [
+    "FEWEST",
+    "GUARANTEES",
+    "GUARANTEE_ROWS",
+    "DatasetInferenceResult",
+    "dataset_inference",
+    "log_smallest_p",
+    "split_p_value",
+]
+
+FEWEST = 4
+"""Items of a set: two in each half."""
 
 _TESTS = ("permutation", "t")
 _ASSUMED = (
     "if the model was trained on neither set, the vectors of K scores of suspect and held-out items are exchangeable: "
-    "one kind of text, divided at random or by nothing that the scores see, and prepared and scored in the same way",
+    "one kind of text, divided item by item at random or by nothing that the scores see, and prepared and scored in "
+    "the same way; passages of one document, or copies, are not exchangeable one by one: take one of each document",
     "the K scores, the test and the number of splits were fixed before any score was seen",
 )
 GUARANTEES: dict[str, Guarantee] = {
@@ -76,11 +88,11 @@ def dataset_inference(
     p-values are merged into p_(ceil(S/2))·S/ceil(S/2), about twice their median.
 
     Guarantee: P(p <= alpha) <= alpha if the model was trained on neither set and the K-vectors of scores of both are
-    exchangeable, by `test`:
+    exchangeable item by item (so one passage a document, and no copies), by `test`:
       "permutation": the rank sum of g in B against rank sums of random labellings of B; finite-sample. Given A and the
         values of B without their labels, g is fixed, for it sees no label of B, and all labellings of B are equally
-        likely. The merged p-value is valid however the splits depend on one another. Smallest possible value
-        2/(num_draws + 1). The default.
+        likely. The merged p-value is valid however the splits depend on one another. Smallest possible value:
+        `log_smallest_p`. The default.
       "t": Welch's one-sided t-test of g in B; asymptotic. The test of Maini et al. (2024).
     The paper's removal of the largest and smallest 2.5% of each set is left out: the t-test then takes the spread of
     what remains for the spread of the mean, and rejects too often. p-values of splits share their items: Fisher's
@@ -129,9 +141,20 @@ def dataset_inference(
     heldout, suspect, heldout_mask, suspect_mask = ordered_panels(heldout, suspect, heldout_mask, suspect_mask)
     if not tracing(suspect_mask, heldout_mask):
         for name, real in (("suspect", suspect_mask), ("heldout", heldout_mask)):
-            if (count := int(real.sum())) < 4:
-                raise InputError(f"{name} has {count} items with all scores; at least 4 are needed, two in each half")
+            if (count := int(real.sum())) < FEWEST:
+                raise InputError(f"{name} needs at least {FEWEST} items with all scores, two in each half; got {count}")
     return _dataset_inference(heldout, suspect, heldout_mask, suspect_mask, key, test, num_splits, num_draws)
+
+
+def log_smallest_p(num_suspect: int, num_heldout: int, *, num_splits: int, num_draws: int) -> float:
+    """Log of the smallest p-value of "permutation": S/ceil(S/2) times that of one split.
+
+    One split has about 1/(num_draws + 1), and in the mean no less than one over the number of labellings of its half.
+    """
+    n, m = num_suspect - num_suspect // 2, num_heldout - num_heldout // 2
+    labellings = math.lgamma(n + m + 1) - math.lgamma(n + 1) - math.lgamma(m + 1)
+    one = max(-math.log(num_draws + 1), -labellings)
+    return min(0.0, one + math.log(num_splits / ((num_splits + 1) // 2)))
 
 
 @functools.partial(jax.jit, static_argnames=("test", "num_splits", "num_draws"))

@@ -92,6 +92,23 @@ def test_a_folder_is_continued_and_shown_again(trained_on, tmp_path):
     assert again.run["result"] == found.run["result"]
     with pytest.raises(InputError, match="other inputs or options"):
         run(trained_on, out=tmp_path / "run", score="min_k")
+    beside = run(trained_on, out=tmp_path / "beside", score="recall", prefix=["green hill under stars"])
+    assert "prefix" in beside.run["options"]
+    assert any("That prefix" in point for point in beside.run["open_points"])
+    with pytest.raises(InputError, match="other inputs or options"):
+        run(trained_on, out=tmp_path / "beside", score="recall", prefix=["brave men"])
+
+
+def test_a_p_value_of_one_twentieth_is_at_most_the_level():
+    """1/20 is .05 in float32, and larger than .05 in float64."""
+    model, words = scored_model(2), random_texts(20, seed=3, shortest=8)
+    losses = tdd.score(model, words, "loss", progress=False)["loss"]
+    words.insert(0, words.pop(int(np.argmin(losses))))
+    documents = [{"text": text, "document": "a", "published": int(not i)} for i, text in enumerate(words)]
+    found = tdd.run_version_test(model, documents, progress=False)
+    assert found.p_value > 0.05
+    assert found.run["result"]["rejected"]
+    assert not any("nothing can be found" in warning for warning in found.run["warnings"])
 
 
 def test_the_command(trained_on, tmp_path, capsys):
@@ -120,7 +137,7 @@ def rows(*published):
         (rows(("a", 1), ("a", 0), ("b", 0)), {}, "document 'b' has 0 published"),
         (rows(("a", 1), ("a", 0), ("b", 1)), {}, "document 'b' has 0 private versions and 'a' has 1"),
         (rows(("a", 1), ("b", 1)), {}, "no document has a private version"),
-        (rows(("a", 1), ("a", 0)), {"document_field": "doc"}, "doc"),
+        (rows(("a", 1), ("a", 0)), {"document_field": "doc"}, "no field document_field='doc'"),
         (rows(("a", 1), ("a", 0)), {"tset": "t"}, "no option 'tset'"),
         (rows(("a", 1), ("a", 0)), {"alpha": 2}, "alpha"),
         (rows(("a", 1), ("a", 0)), {"test": "permutation"}, "test must be one of"),
@@ -135,7 +152,7 @@ def test_what_cannot_be_found_and_copies_are_said():
     texts = random_texts(2, seed=3, shortest=8)
     documents = [{"text": texts[i], "document": "a", "published": int(not n)} for n, i in enumerate((0, 0, 1))]
     warnings = tdd.run_version_test(scored_model(2), documents, progress=False).run["warnings"]
-    assert any("no p-value is below 0.333" in warning for warning in warnings)
+    assert any("the smallest p-value that these sizes allow is 0.333, above" in warning for warning in warnings)
     assert any("1 documents have a private version that is equal" in warning for warning in warnings)
 
 
@@ -158,6 +175,26 @@ def test_a_set_that_was_trained_on_is_found(texts, tmp_path):
     assert (tmp_path / "run" / "report.html").read_text("utf-8") == found.to_html()
 
 
+def test_held_out_members_do_not_accuse(texts):
+    members, others = texts
+    found = dataset(others[:40], members[:40])
+    assert found.p_value <= 0.05
+    assert found.verdict_stands
+    assert not found.run["result"]["rejected"]
+    assert found.run["outcome"].startswith("No sign that the model was trained on the suspect texts")
+    assert any("held-out texts have the lower scores" in warning for warning in found.run["warnings"])
+
+
+def test_copies_in_a_set_and_sets_too_small_are_said():
+    texts = random_texts(8, seed=3, shortest=8)
+    found = tdd.run_dataset_inference(
+        scored_model(2), [*texts[:3], texts[0]], texts[4:], score="loss", num_splits=3, progress=False
+    )
+    assert any("1 suspect texts are copies of others in their set" in warning for warning in found.run["warnings"])
+    assert any("these sizes allow is 0.25, above the level 5%" in warning for warning in found.run["warnings"])
+    assert found.p_value >= 0.25
+
+
 def test_sets_of_two_kinds_give_no_verdict(texts):
     members, others = texts
     found = dataset([text.upper() for text in members[:40]], others[:40])
@@ -168,7 +205,7 @@ def test_sets_of_two_kinds_give_no_verdict(texts):
 @pytest.mark.parametrize(
     ("suspect", "options", "message"),
     [
-        (3, {}, "suspect has 3 items"),
+        (3, {}, "suspect needs at least 4 texts, got 3"),
         (8, {"test": "welch"}, "test must be one of 'permutation', 't'"),
         (8, {"num_splits": 0}, "num_splits"),
         (8, {"socre": "loss"}, "no option 'socre'"),

@@ -11,7 +11,7 @@ from scipy import stats
 
 from tdd import InputError, dataset_inference
 from tdd.kernels.discriminant import discriminant
-from tdd.procedures.dataset_inference import split_p_value
+from tdd.procedures.dataset_inference import log_smallest_p, split_p_value
 
 RNG = np.random.default_rng(0)
 SUSPECT, HELDOUT = RNG.normal(size=(3, 60)) - 1, RNG.normal(size=(3, 50))
@@ -102,7 +102,7 @@ def test_masks_and_gaps_count_alike():
     ("arguments", "options", "words"),
     [
         ((SUSPECT[:2], HELDOUT), {}, "suspect has 2 scores and heldout has 3"),
-        ((SUSPECT[:, :3], HELDOUT), {}, "suspect has 3 items with all scores; at least 4"),
+        ((SUSPECT[:, :3], HELDOUT), {}, "suspect needs at least 4 items with all scores, two in each half; got 3"),
         ((SUSPECT[0], HELDOUT), {}, "suspect must be two-dimensional"),
         ((SUSPECT, HELDOUT), {"test": "z"}, "test must be one of"),
         ((SUSPECT, HELDOUT), {"key": 3}, "key must be a PRNG key"),
@@ -113,3 +113,11 @@ def test_masks_and_gaps_count_alike():
 def test_messages(arguments, options, words):
     with pytest.raises(InputError, match=words):
         dataset_inference(*arguments, **{"key": KEY, **options})
+
+
+@pytest.mark.parametrize(("num_splits", "factor"), [(1, 1), (3, 1.5), (5, 5 / 3), (10, 2)])
+def test_the_smallest_p_value(num_splits, factor):
+    found = dataset_inference(SUSPECT - 99, HELDOUT, key=jax.random.key(0), num_splits=num_splits, num_draws=3)
+    smallest = log_smallest_p(SUSPECT.shape[1], HELDOUT.shape[1], num_splits=num_splits, num_draws=3)
+    assert float(found.log_p_value) == pytest.approx(smallest, abs=1e-6)
+    assert np.exp(smallest) == pytest.approx(factor / 4)
