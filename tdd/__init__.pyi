@@ -2,6 +2,7 @@
 
 from . import probe as probe
 from . import study as study
+from .audit.images import score_images as score_images
 from .audit.logprobs import score_log_probs as score_log_probs
 from .audit.owner import run_dataset_inference as run_dataset_inference
 from .audit.owner import run_version_test as run_version_test

@@ -22,6 +22,12 @@ from tdd.cli.options import (
 
 __all__ = ["add"]
 
+_OF_TEXTS = (
+    "text_field", "input_format", "reference", "corpus", "prefix", "member_prefix", "population", "tune_on",
+    "token_budget", "max_length", "store", "device", "devices", "shard_params", "shard",
+)  # fmt: skip
+"""Options that do nothing with images."""
+
 
 def add(commands: Any) -> None:
     """Register the command."""
@@ -52,6 +58,12 @@ def add(commands: Any) -> None:
         "after a colon, separated by semicolons: min_k:k=0.1 (default: loss,min_k_plus_plus)",
     )
     score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
+    score.add_argument(
+        "--images",
+        metavar="COLUMN",
+        help="score the images in this column (paths, or bytes in Parquet) under LLaVA-1.5, by max_renyi on image, "
+        "instruction and a description that the model writes; --revision, --dtype and --id-field apply",
+    )
     add_texts(score)
     add_scoring(score)
     add_shard(score)
@@ -68,6 +80,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.scoring.table import ENDINGS, store_beside, write_scores
     from tdd.texts import load_texts
 
+    if arguments.images is not None:
+        return _score_images(arguments)
     by_ray = check_ray(arguments)
     connect(arguments)
     out = pathlib.Path(arguments.out)
@@ -100,3 +114,34 @@ def _run(arguments: argparse.Namespace) -> None:
         print_json(summary)
     else:
         console().print(f"{len(table)} texts, {', '.join(table.values)} → {out}", markup=False)
+
+
+def _score_images(arguments: argparse.Namespace) -> None:
+    """Score the images of a table."""
+    import pathlib
+
+    from tdd.audit.images import score_images
+    from tdd.runs.atomic import check_output_file
+    from tdd.scoring.table import ENDINGS, write_scores
+    from tdd.validate import InputError
+
+    given = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in _OF_TEXTS}
+    if named := [option for option, value in given.items() if value]:
+        raise InputError(f"{', '.join(named)} is for texts and does nothing with --images; leave it out")
+    out = pathlib.Path(arguments.out)
+    check_output_file(out, ENDINGS, (arguments.texts,))
+    table = score_images(
+        arguments.model,
+        arguments.texts,
+        names(",".join(arguments.score or ["max_renyi:gamma=0.5;k=0.1"])),
+        image_field=arguments.images,
+        id_field=arguments.id_field,
+        revision=arguments.revision,
+        dtype=arguments.dtype,
+    )
+    write_scores(table, out)
+    if arguments.json:
+        scores = [*table.values]
+        print_json({"out": str(out), "images": len(table), "scores": scores, "provenance": dict(table.provenance)})
+    else:
+        console().print(f"{len(table)} images, {', '.join(table.values)} → {out}", markup=False)

@@ -14,7 +14,7 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ from tdd.records import LanguageModel
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
 
-__all__ = ["load", "save"]
+__all__ = ["load", "read_slots", "save"]
 
 _FLOATS = ("float32", "bfloat16", "float16")
 
@@ -148,8 +148,21 @@ def _read_params(
     stored: StoredTensors, family: Family, spec: DecoderSpec, placement: Placement, where: str
 ) -> dict[str, Any]:
     family = _as_stored(family, stored.names())
-    parameters = slots(spec, family.names)
-    name_in_file = _match(stored, family, spec, where)
+    return read_slots(stored, slots(spec, family.names), _match(stored, family, spec, where), placement, where)
+
+
+def read_slots(
+    stored: StoredTensors,
+    parameters: tuple[Slot, ...],
+    name_in_file: Mapping[str, str],
+    placement: Placement,
+    where: str,
+) -> dict[str, Any]:
+    """Parameters as a nested dict of arrays; `name_in_file` maps the slots' names of tensors to those in the files.
+
+    Raises:
+      InputError: NaN or infinity in the type in which the parameters are wanted.
+    """
     types = {name: DTYPES[stored.dtype(in_file)] for name, in_file in name_in_file.items()}
     infinite: list[str] = []
 
