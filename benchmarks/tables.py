@@ -363,16 +363,19 @@ def _scores(result: Results) -> str:
         for row in sorted(result["rows"], key=lambda row: (len(row["beside"]) > 0, -row["auc"]))
     ]
     owner = [
-        [str(row["documents"]), *(cell(row, name) for name in ("trained", "not trained", "trained, median p"))]
+        [str(row["documents"]), cell(row, "trained"), cell(row, "not trained"), f"{row['trained, median p']:.2g}"]
         for row in result["owner"]
     ]
+    blind = [row["score"] for row in result["rows"] if row["auc"] - 2 * (row["auc_se"] or 0) <= 0.5]
+    silent = f" Without any signal here: {', '.join(blind)}." if blind else ""
     seeds = f"{result['seeds']} seeds" if result["seeds"] > 1 else "one seed"
     text = (
         f"**All scores.** Tiny models, each trained from scratch for {result['epochs']} epochs on {result['members']} "
         f"generated documents among others; {result['nonmembers']} documents were not trained on, half of which, drawn "
         f"anew {result['draws']} times, calibrate. PTDI at α = {result['alpha']:g}; scores with their default options; "
         f"mean ± s.e. over {seeds} (`{result['command']}`). The models are too small, and trained too often on each "
-        "text, to rank scores for large ones; the table shows that each score works, and what it needs."
+        f"text, to rank scores for large ones.{silent} LiRA's default, one variance for all texts, orders texts as "
+        "`reference` does."
     )
     owners = (
         f"**The owner's test.** `tdd.version_test` (rank sum) on the loss under the same models: of each document one "
