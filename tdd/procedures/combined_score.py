@@ -192,7 +192,9 @@ def _places(real: jax.Array, key: jax.Array | None) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class CombinedScore(WithOption):
-    """`tdd.combined_score`, the calibration items divided in their order.
+    """`tdd.combined_score`, the calibration items divided in their order: every second one is learned from.
+
+    Shuffle a table first in which kinds of calibration items alternate.
 
     Attributes:
       rule: "split", or "cross_fit": both halves in both roles, by e-values.
