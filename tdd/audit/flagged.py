@@ -7,8 +7,11 @@ quotations, names, boilerplate. An audit of the flagged items alone bounds the f
 from __future__ import annotations
 
 import dataclasses
+import decimal
+import math
+import numbers
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +19,15 @@ import numpy as np
 from tdd.audit.inputs import Inputs, Role
 from tdd.records import Guarantee, Null, Texts
 from tdd.texts import hash_texts, read_rows
-from tdd.texts.rows import fields_found, is_absent, shown
+from tdd.texts.rows import Rows, fields_found, number_of, shown
 from tdd.validate import InputError
 
 __all__ = ["GUARANTEE_ROWS", "Flags", "restrict_to_flagged"]
 
 _IDS = ("id", "doc_id", "doc_hash")
-_COUNTS = ("overlap", "num_overlaps", "ngrams", "hits", "count", "contaminated", "flagged")
+_FLAGS = ("flagged", "contaminated")
+_COUNTS = ("overlap", "num_overlaps", "ngrams", "hits", "count")
+_WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 _ALIKE = (
     "one rule, fixed before any score was seen, flagged candidates and calibration items, each by itself; the flagged "
@@ -96,12 +101,15 @@ def restrict_to_flagged(inputs: Inputs, flagged: Any, calibration_flagged: Any, 
     Args:
       inputs: all texts.
       flagged: ids of the flagged candidates: a path, a list, or a table with a field id, doc_id or doc_hash. Several
-        lines an item are one; a line whose count of overlaps (overlap, ngrams, hits, ...) is 0 is no hit.
+        lines an item are one. All lines are hits if the table has none of the following fields; otherwise the first
+        of them decides: flagged, contaminated, overlap, num_overlaps, ngrams, hits, count. A line is a hit by true,
+        yes, a number above 0 or a list that is not empty, and none by false, no, 0 or an empty list.
       calibration_flagged: those of the calibration items, flagged by the same rule; None if it was not applied.
       null: null hypothesis of the procedure.
 
     Raises:
-      InputError: an unreadable list, ids that are not among the items, nothing flagged.
+      InputError: an unreadable list, any other value in that field, flagged and contaminated that contradict each
+        other, ids that are not among the items, nothing flagged.
     """
     keep, hashes = {}, {}
     for owner, source in (("candidate", flagged), ("calibration", calibration_flagged)):
@@ -156,13 +164,8 @@ def _flags(argument: str, source: Any, texts: Texts) -> np.ndarray:
         raise InputError(
             f"{argument}: {rows.source} has no field {', '.join(_IDS[:-1])} or {_IDS[-1]}; {fields_found(rows.fields)}"
         )
-    counted = next((name for name in _COUNTS if name in rows.fields), None)
-    counts = [1] * rows.num_rows if counted is None else rows.column(counted)
-    named = [
-        str(name).strip()
-        for name, count in zip(rows.column(field), counts, strict=True)
-        if not is_absent(count) and str(count).strip().lower() not in ("", "0", "0.0", "false")
-    ]
+    identifiers = [str(name).strip() for name in rows.column(field)]
+    named = [name for name, hit in zip(identifiers, _hits(argument, rows, identifiers), strict=True) if hit]
     places = {name: place for place, name in enumerate(texts.ids)}
     short = [name.rpartition("/")[2] for name in texts.ids]
     repeated = {name for name, count in Counter(short).items() if count > 1}
@@ -179,3 +182,47 @@ def _flags(argument: str, source: Any, texts: Texts) -> np.ndarray:
     keep = np.zeros(len(texts), bool)
     keep[[places[name] for name in named]] = True
     return keep
+
+
+def _hits(argument: str, rows: Rows, identifiers: Sequence[str]) -> list[bool]:
+    """Whether each row is a hit, by the first field that says so; rows of a table without such a field all are."""
+    known = [name for name in (*_FLAGS, *_COUNTS) if name in rows.fields]
+    if not known:
+        return [True] * rows.num_rows
+    flags = [name for name in _FLAGS if name in rows.fields]
+    found: dict[str, list[bool]] = {}
+    for field in flags or known[:1]:
+        found[field] = []
+        for index, value in enumerate(rows.column(field)):
+            hit = _as_hit(value)
+            if hit is None:
+                raise InputError(
+                    f"{argument}: {rows.source}: {rows.place(index)}, id {shown(identifiers[index])}: {field}="
+                    f"{shown(value)} is neither a hit nor none; write true or false, yes or no, a number from 0 on, or "
+                    "a list of the overlaps"
+                )
+            found[field].append(hit)
+    for index, said in enumerate(zip(*found.values(), strict=True)):
+        if len(set(said)) > 1:
+            raise InputError(
+                f"{argument}: {rows.source}: {rows.place(index)}, id {shown(identifiers[index])}: {flags[0]} and "
+                f"{flags[1]} contradict each other; remove one of the two fields"
+            )
+    return found[known[0]]
+
+
+def _as_hit(value: Any) -> bool | None:
+    """Whether a flag, a number of overlaps or a list of them is a hit; None if the value is none of these."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim == 1):
+        return len(value) > 0
+    if isinstance(value, str) and (word := value.strip().lower()) in _WORDS:
+        return _WORDS[word]
+    if not isinstance(value, (str, numbers.Real, decimal.Decimal)):
+        return None
+    try:
+        number = number_of(value)
+    except (ValueError, OverflowError):
+        return None
+    return number > 0 if math.isfinite(number) and number >= 0 else None

@@ -861,8 +861,8 @@ AUDIT = (
     Fault(
         "flagged: a line without overlap is a hit",
         "tdd/audit/flagged.py",
-        'not in ("", "0", "0.0", "false")',
-        'not in ("", "false")',
+        "number > 0 if",
+        "number >= 0 if",
         ("tests/texts/test_samples.py",),
     ),
     Fault(

@@ -1,5 +1,6 @@
 """Samples of lm-evaluation-harness: items, right choices, scores, and audits without a model."""
 
+import decimal
 import json
 
 import numpy as np
@@ -251,6 +252,76 @@ def test_calibration_that_was_not_flagged_is_said(files, tmp_path):
 def test_flags_that_do_not_fit(files, flagged, message):
     with pytest.raises(InputError, match=message):
         tdd.run_audit(None, *files, alpha=0.2, format="lm-eval", flagged=flagged)
+
+
+def flags_of(table, tmp_path=None):
+    """Ids of the items of "a", "b", "c" that the table flags; through a file of CSV where there is a folder."""
+    from tdd.audit.flagged import restrict_to_flagged
+    from tdd.audit.inputs import read_inputs
+
+    items = [{"id": name, "text": f"text {name}", "label": 0} for name in "abc"]
+    fields = {"label_field": "label", "group_field": None, "text_field": None}
+    inputs = read_inputs(tdd.procedure("ptdi"), items, items, None, (), (), knockoff_fields=(), **fields)
+    if tmp_path is not None:
+        path = tmp_path / "hits.csv"
+        path.write_text("\n".join(",".join(map(str, row)) for row in [[*table[0]], *(row.values() for row in table)]))
+        table = path
+    return restrict_to_flagged(inputs, table, ["a"], "nonmember").inputs.candidates.ids
+
+
+@pytest.mark.parametrize("column", ["flagged", "contaminated", "overlap", "num_overlaps", "ngrams", "hits", "count"])
+@pytest.mark.parametrize(
+    ("hit", "none"),
+    [
+        (True, False), (np.True_, np.False_), (3, 0), (0.01, -0.0), (np.int64(1), np.float32(0)), (["a b"], []),
+        (("a b",), ()), (np.ones(2), np.ones(0)), ("true", "False"), (" YES ", "no"), ("1", "0"),
+        ("0.01", "0.00"), ("2e0", "00"), (decimal.Decimal("0.1"), decimal.Decimal("0.00")),
+    ],
+)  # fmt: skip
+def test_what_a_hit_is(column, hit, none):
+    assert flags_of([{"id": "a", column: none}, {"id": "b", column: hit}]) == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("hit", "none"), [("True", "false"), ("Yes", "NO"), ("0.5", "0.00"), ("12", "00"), ("1", "-0")]
+)
+def test_what_a_hit_is_in_a_file(tmp_path, hit, none):
+    assert flags_of([{"id": "a", "overlap": none}, {"id": "c", "overlap": hit}], tmp_path) == ("c",)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "", " ", {}, {"a": 1}, "n", "f", "y", "t", "none", "null", "[]", "0%", "5%", "-1", -1, -0.5, float("nan"),
+     "nan", float("inf"), "inf", "1_0", "\u0661", set(),
+     pytest.param(10**400, id="huge")],
+)  # fmt: skip
+def test_values_that_are_neither_a_hit_nor_none(value):
+    with pytest.raises(InputError) as error:
+        flags_of([{"id": "b", "overlap": 1}, {"id": "a", "overlap": value}])
+    message = str(error.value)
+    for words in ("flagged: memory: ", "id 'a'", "overlap=", "neither a hit nor none; write true or false"):
+        assert words in message
+    assert "\n" not in message
+
+
+def test_the_place_of_a_bad_flag_in_a_file(tmp_path):
+    with pytest.raises(InputError, match=r"flagged: .*hits\.csv: line 3, id 'a': contaminated='maybe' is neither"):
+        flags_of([{"id": "b", "contaminated": "1"}, {"id": "a", "contaminated": "maybe"}], tmp_path)
+
+
+@pytest.mark.parametrize("flag", ["flagged", "contaminated"])
+@pytest.mark.parametrize("count", ["count", "overlap", "hits"])
+def test_a_flag_goes_before_a_count(flag, count):
+    """A count may be of something else, or lie below the tool's threshold; it need not even be a number then."""
+    rows = [{"id": "a", count: 12, flag: 0}, {"id": "b", count: 0, flag: 1}, {"id": "c", count: "?", flag: False}]
+    assert flags_of(rows) == ("b",)
+
+
+def test_two_flags_that_contradict_each_other():
+    agreeing = {"id": "b", "flagged": 1, "contaminated": "yes"}
+    assert flags_of([{"id": "a", "flagged": 0, "contaminated": False}, agreeing]) == ("b",)
+    with pytest.raises(InputError, match="id 'a': flagged and contaminated contradict each other; remove one"):
+        flags_of([agreeing, {"id": "a", "flagged": 0, "contaminated": True}])
 
 
 def test_flags_with_groups_knockoffs_and_labels():
