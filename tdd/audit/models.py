@@ -18,7 +18,15 @@ from tdd.scoring.inputs import Deferred, Model
 from tdd.scoring.store.address import fingerprint as model_fingerprint
 from tdd.validate import InputError, is_memory_error
 
-__all__ = ["column_prefixes", "describe", "find_model", "find_references", "list_of_models", "provenance_of"]
+__all__ = [
+    "check_references",
+    "column_prefixes",
+    "describe",
+    "find_model",
+    "find_references",
+    "list_of_models",
+    "provenance_of",
+]
 
 
 def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, where: Devices) -> Model:
@@ -76,16 +84,14 @@ def find_references(reference: Any, dtype: Any, where: Devices) -> dict[str, Mod
       dtype, where: as in `find_model`.
 
     Raises:
-      InputError: as `find_model`; an empty list, or a model that is named twice.
+      InputError: as `find_model` and `check_references`; an empty list.
     """
     if reference is None:
         return {}
     given = reference if isinstance(reference, list) else [reference]
     if not given:
         raise InputError("reference is an empty list; give at least one model, or leave it out")
-    names = [os.fspath(one) for one in given if isinstance(one, (str, os.PathLike))]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"reference names {twice[0]!r} more than once; remove the repetition")
+    check_references(given)
     found: dict[str, Model] = {}
     for number, one in enumerate(given, start=1):
 
@@ -97,6 +103,48 @@ def find_references(reference: Any, dtype: Any, where: Devices) -> dict[str, Mod
             model = model._replace(params=Deferred(load_again))
         found["reference" if number == 1 else f"reference {number}"] = model
     return found
+
+
+def check_references(reference: Any, audited: Any = None) -> None:
+    """Refuse a checkpoint that is given twice: among the references, or as audited model and as its reference.
+
+    Checkpoints are the same if their files are: those of equal names and sizes are compared by SHA-256, which is
+    remembered for the record of the run. Models in memory are not compared.
+
+    Args:
+      reference: one model, or a list of them, each as in `find_model`; or None.
+      audited: the audited model, likewise.
+
+    Raises:
+      InputError: the same checkpoint twice, by its name or by its files; a checkpoint that cannot be found.
+    """
+    from tdd.models import source
+
+    given = [audited, *(reference if isinstance(reference, list) else [reference])]
+    names = [os.fspath(one) if isinstance(one, (str, os.PathLike)) else "" for one in given]
+    if twice := [name for name in names[1:] if name and names[1:].count(name) > 1]:
+        raise InputError(f"reference names {twice[0]!r} more than once; remove the repetition")
+    found = {number: source.resolve(name) for number, name in enumerate(names) if name}
+    sizes = {
+        number: tuple((name, (place.folder / name).stat().st_size) for name in place.files)
+        for number, place in found.items()
+    }
+    first: dict[str, int] = {}
+    for number, place in found.items():
+        if list(sizes.values()).count(sizes[number]) == 1:
+            continue
+        earlier = first.setdefault(source.fingerprint(place.folder), number)
+        if earlier == number:
+            continue
+        if earlier == 0:
+            raise InputError(
+                f"reference {names[number]!r} is the audited model, {names[0]!r}, to the bit; give a model that was "
+                "not trained on the texts"
+            )
+        raise InputError(
+            f"references {earlier} ({names[earlier]!r}) and {number} ({names[number]!r}) are the same to the bit; keep "
+            "one of them"
+        )
 
 
 def list_of_models(model: Any, *, several: bool) -> list[Any]:

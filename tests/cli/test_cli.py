@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -555,13 +554,16 @@ def test_further_models_and_texts_have_options(checkpoint, files, tmp_path, caps
     """`--reference` twice, `--population` and `--tune-on`: in the provenance; a leak is refused by an audit."""
     unseen, other = tmp_path / "unseen.jsonl", tmp_path / "other"
     unseen.write_text("".join(json.dumps({"text": f"w{i} w{i + 1} w3 w4"}) + "\n" for i in range(8)))
-    shutil.copytree(checkpoint, other)
+    more = tmp_path / "more"
+    for folder, moved in ((other, 0.1), (more, 0.2)):
+        stored = {name: value + moved for name, value in gpt2_files.tensors(gpt2_files.CONFIG).items()}
+        gpt2_files.write(folder, stored=stored)
     scored = ("score", checkpoint, files["candidates"], "--score", "lira,rmia,fsd:of=min_k;k=0.5;rank=2;epochs=1")
-    given = ("--reference", checkpoint, "--reference", other, "--population", unseen, "--tune-on", unseen)
+    given = ("--reference", other, "--reference", more, "--population", unseen, "--tune-on", unseen)
     status, out = run(*scored, *given, "--out", tmp_path / "s.csv", "--quiet", "--json", capsys=capsys)
     assert status == 0, out.err
     recorded = json.loads(out.out)["provenance"]
-    assert recorded["reference"] == [str(checkpoint), str(other)]
+    assert recorded["reference"] == [str(other), str(more)]
     assert (recorded["population"]["texts"], recorded["tune_on"]["source"]) == (8, str(unseen))
     assert (recorded["tune_on"]["lora"]["rank"], recorded["tune_on"]["steps"]) == (2, 1)
     known = json.loads(files["calibration"].read_text().splitlines()[4])["text"]

@@ -1,9 +1,13 @@
 """Scores with reference models, a population and a fine-tuned copy, against the papers' formulas in plain NumPy."""
 
+import hashlib
 import itertools
 import math
+import pathlib
+import shutil
 import zlib
 
+import gpt2_files
 import jax
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from scored_models import ids, random_texts, scored_model
 import tdd
 from tdd.audit import models
 from tdd.lab.train import tune
+from tdd.models import source
 from tdd.scoring.scores import SCORES, Evidence, parse_score
 from tdd.validate import InputError
 
@@ -219,6 +224,9 @@ def test_several_checkpoints_are_in_memory_one_at_a_time(model, references, tmp_
         read.append(path)
         return references[paths.index(path)]
 
+    for number, path in enumerate(paths):
+        pathlib.Path(path).mkdir()
+        (pathlib.Path(path) / "config.json").write_text(str(number))
     monkeypatch.setattr(models, "load", load)
     assert checkpoint.load is not load
     found = models.find_references(paths, None, tdd.scoring.devices.find_devices())
@@ -269,6 +277,55 @@ def test_messages(model, references, scores, given, message):
 def test_a_model_is_named_once(model):
     with pytest.raises(InputError, match="reference names 'other' more than once"):
         run(model, "lira", reference=["other", "other"])
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """Two checkpoints whose files have equal sizes, and a copy of the first under another name."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    one = gpt2_files.write(folder / "one")[0]
+    moved = {name: value + 0.1 for name, value in gpt2_files.tensors(gpt2_files.CONFIG).items()}
+    other = gpt2_files.write(folder / "other", stored=moved)[0]
+    return str(one), str(other), shutil.copytree(one, folder / "copy")
+
+
+def test_a_checkpoint_is_a_reference_once(checkpoints):
+    """By its files: neither another spelling of the path nor a copy makes it a second model."""
+    one, other, copy = checkpoints
+    texts = ["w1 w2 w3", "w4 w5 w6 w7"]
+    for given in ([one + "/", one], [one, copy], [other, one, copy]):
+        numbers = f"{len(given) - 1} .* and {len(given)} "
+        with pytest.raises(InputError, match=f"references {numbers}.* are the same to the bit; keep one of them"):
+            run(scored_model(4), "lira", texts, reference=given)
+    assert np.isfinite(run(scored_model(4), "lira", texts, reference=[one, other])["lira"]).all()
+
+
+def test_the_audited_checkpoint_is_no_reference(checkpoints):
+    one, other, copy = checkpoints
+    for given in (one, one + "/", copy, [other, copy], pathlib.Path(one)):
+        with pytest.raises(InputError, match=f"reference .* is the audited model, '{one}', to the bit; give a model"):
+            models.check_references(given, one)
+    models.check_references(other, one)
+    models.check_references([one, other], None)
+    models.check_references(None, one)
+
+
+def test_only_checkpoints_that_may_be_the_same_are_read(checkpoints, tmp_path, monkeypatch):
+    """And those no second time where the record of the run has their hashes."""
+    one, other, _ = checkpoints
+    wider = str(gpt2_files.write(tmp_path / "wider", n_positions=99)[0])
+    read = []
+    digest = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, name: read.append(file.name) or digest(file, name))
+    source._fingerprint.cache_clear()
+    models.check_references(wider, one)
+    assert read == []
+    for model in (one, other):
+        models.provenance_of(model)
+    hashed = len(read)
+    assert hashed > 0
+    models.check_references(other, one)
+    assert len(read) == hashed
 
 
 def test_unseen_texts_may_serve_several_scores(model, references):
