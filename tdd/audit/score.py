@@ -28,7 +28,7 @@ from tdd.scoring.buckets import Batch, check_budget, default_budget, gradient_bu
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.inputs import Model
 from tdd.scoring.plan import Planner, ScorePlan
-from tdd.scoring.run import BlockScores, Runners, ScoreRun, ahead, in_blocks, joined
+from tdd.scoring.run import BlockScores, Runners, ScoreRun, ahead, in_turns, joined
 from tdd.scoring.scores import TEXTS_BESIDE, ScoreRequest, check_given, check_score_names, parse_score
 from tdd.scoring.store import ScoreStore
 from tdd.texts import load_texts
@@ -162,7 +162,9 @@ def score(
     Cost: one forward pass over the texts; "lowercase" adds a second, each reference model one, each prefix one behind
     it (a decoder reads the prefix itself once), "fsd" one and the fine-tuning, "grad_norm" one forward and backward
     (three to four times a forward pass). Host memory: the texts, one number per text and score, and about a kilobyte
-    for each text of two blocks of 4 million characters; the next block is tokenised while the devices compute one.
+    for each text of two blocks of 4 million characters; the next block is tokenised while the devices compute one. Of
+    several references that are checkpoints one is in memory at a time: if there are several blocks, all of them go
+    through the other models first and then through one after the other, for which they are tokenised a second time.
     """
     beside = {
         "reference": reference, "corpus": corpus, "prefix": prefix, "population": population, "tune_on": tune_on,
@@ -184,7 +186,7 @@ def score(
     requests, models, read, of_beside = _with_beside(requests, beside, audited, table, dtype, where)
     cut = {"max_length": max_length, "long_texts": long_texts, "beside": read}
     prepare: Any = functools.partial(ScoreRun.prepare, requests=requests, models=models, **cut)
-    blocks = ahead(prepare, [*enumerate(in_blocks(table))])
+    blocks = ahead(prepare, in_turns(table, models))
     done, log = _run_blocks(
         blocks, models, where, part, len(table), budget, {**facts, **of_beside}, store, job, progress, on_batch
     )
@@ -218,27 +220,38 @@ def _run_blocks(
         first = next(blocks)  # bad texts leave no store
         stack.enter_context(jax.default_device(where.home))
         open_store = None if store is None else stack.enter_context(ScoreStore(store))
-        planner = Planner(models, where, budget, open_store, alone=part is None and not where.spans)
+        # where rows of earlier blocks are stored when a block is planned, the store tells it, else the plans before
+        alone = part is None and not where.spans and not first.turn.later
+        planner = Planner(models, where, budget, open_store, alone=alone)
         runners = Runners(models, where)
         advance = stack.enter_context(progress_bar("scoring", 1, enabled=progress and where.leads))
         tracker = _Progress(num_texts, advance, on_batch)
+        waiting: dict[int, tuple[ScorePlan, list[tuple[int, Batch]]]] = {}  # blocks whose models have turns to come
         for block in itertools.chain([first], blocks):
-            plan = planner.plan(block.inputs, block.distinct)
-            facts |= plan.facts
-            if where.spans:
-                check_alike({**facts, "batches": plan.batches_digest()})
-            if store is not None and log is None:
-                log = ShardLog(store, facts, job)
-                if part is not None:
-                    log.begin(part)
-            if log is not None and part is None and tracker.all_stored and plan.num_stored < plan.num_rows:
-                log.warn()
-            todo = plan.numbered(part)
-            tracker.add(plan, todo, len(block.texts))
-            for batch in block.run(plan, todo, runners):
+            number, texts, of, later = block.turn
+            if of is None:
+                plan = planner.plan(block.inputs, block.distinct)
+                facts |= plan.facts
+                if where.spans:
+                    check_alike({**facts, "batches": plan.batches_digest()})
+                if store is not None and log is None:
+                    log = ShardLog(store, facts, job)
+                    if part is not None:
+                        log.begin(part)
+                if log is not None and part is None and tracker.all_stored and plan.num_stored < plan.num_rows:
+                    log.warn()
+                todo = plan.numbered(part)
+                tracker.add(plan, todo, len(texts))
+                if later:
+                    waiting[number] = plan, todo
+            else:
+                plan, todo = waiting[number]
+            for batch in block.run(plan, block.now(todo), runners):
                 tracker.finish(batch)
-            if part is None:
+            if part is None and of is None:
                 done.append(block.scores(plan))
+            elif part is None:
+                done[number] = done[number]._replace(columns={**done[number].columns, **block.columns()})
     return done, log
 
 

@@ -81,6 +81,7 @@ def encode_pass(
     encoded: Encoded | None = None,
     prefix: np.ndarray | None = None,
     reserved: int = 0,
+    again: bool = False,
 ) -> PassInput:
     """Tokenise the texts of a pass and cut them into windows.
 
@@ -98,6 +99,7 @@ def encode_pass(
       encoded: The texts as tokens, if another pass has them already.
       prefix: Token ids that every window follows, or None.
       reserved: Positions of the model that windows leave free: the longest prefix of any pass.
+      again: True if the log has been told already which texts have no rows.
     """
     texts = [text.lower() for text in table.texts] if name == "lowercase" else table.texts
     limit = _room(check_max_length(max_length, model.lm.max_length), model.lm.max_length, reserved)
@@ -122,7 +124,7 @@ def encode_pass(
         for window in windows(length, limit):
             text_of_row.append(index)
             all_windows.append(window)
-    if too_short:
+    if too_short and not again:
         _logger.warning("%d texts have fewer than two tokens in the %s pass: %s", len(too_short), name, too_short[:5])
     rows = Rows(encoded.tokens, np.array(text_of_row, np.int64), tuple(all_windows), statistics)
     if prefix is None or model.lm.prefix is not None:

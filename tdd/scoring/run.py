@@ -23,7 +23,7 @@ from tdd.scoring.programs import GradientProgram, PassProgram, Rows, TokenProgra
 from tdd.scoring.scores import Evidence, ScoreRequest, padded_stats, parse_score
 from tdd.scoring.token_stats import tiling
 
-__all__ = ["BlockScores", "Runners", "ScoreRun", "ahead", "in_blocks", "joined"]
+__all__ = ["BlockScores", "Runners", "ScoreRun", "Turn", "ahead", "in_blocks", "in_turns", "joined"]
 
 _BLOCK = 2**22
 """Characters of a block, about a million tokens."""
@@ -45,6 +45,27 @@ def in_blocks(texts: Texts) -> list[Texts]:
         dataclasses.replace(texts, ids=texts.ids[a:b], texts=texts.texts[a:b], labels=())
         for a, b in itertools.pairwise(edges)
     ]
+
+
+class Turn(NamedTuple):
+    """A block of texts, and which models they go through."""
+
+    number: int
+    texts: Texts
+    of: str | None = None  # the name of one model; None: all models
+    later: tuple[str, ...] = ()  # those of them that wait for a turn of their own
+
+
+def in_turns(texts: Texts, models: Mapping[str, Model]) -> list[Turn]:
+    """The blocks; then, if they are several, the blocks again for each model whose parameters are `Deferred`.
+
+    So each is loaded once. Its texts are tokenised a second time: what is kept of a block stays small.
+    """
+    blocks = in_blocks(texts)
+    deferred = tuple(name for name, model in models.items() if isinstance(model.params, Deferred))
+    later = deferred if len(blocks) > 1 else ()
+    turns = [Turn(number, block, later=later) for number, block in enumerate(blocks)]
+    return turns + [Turn(number, block, name) for name in later for number, block in enumerate(blocks)]
 
 
 def ahead(make: Callable[[_In], _Out], items: Sequence[_In]) -> Generator[_Out, None, None]:
@@ -168,7 +189,7 @@ def joined(blocks: Sequence[BlockScores]) -> BlockScores:
 class ScoreRun:
     """Everything between a block of texts and its numbers."""
 
-    texts: Texts  # the texts
+    turn: Turn  # the texts, and which models they go through
     inputs: Mapping[str, PassInput]  # pass -> its rows
     distinct: DistinctRows  # those that are computed
     results: Mapping[str, RowResults | GradientResults]  # pass -> what came back
@@ -177,7 +198,7 @@ class ScoreRun:
     @classmethod
     def prepare(
         cls,
-        block: tuple[int, Texts],
+        block: Turn | tuple[int, Texts],
         *,
         requests: Sequence[ScoreRequest],
         models: Mapping[str, Model],
@@ -187,11 +208,13 @@ class ScoreRun:
     ) -> ScoreRun:
         """Tokenise the texts of every pass; computes nothing of the models.
 
+        In a turn of one model those of its passes alone.
+
         The pass over the texts themselves is not computed if no score needs its statistics. `beside` has the token ids
         of the prefixes, by pass, and the texts of the population, which goes with the first block; windows under the
         model are shorter by the longest prefix.
         """
-        number, table = block
+        turn = block if isinstance(block, Turn) else Turn(*block)
         prefixes = {name: tokens for name, tokens in beside.items() if name != "population"}
         reserved = max(map(len, prefixes.values()), default=0)
         asked = ["text", *dict.fromkeys(name for request in requests for name in request.score.passes)]
@@ -199,12 +222,12 @@ class ScoreRun:
         loss = [parse_score("loss")]
         inputs: dict[str, PassInput] = {}
         for name, of in _passes(asked, models):
-            if name.startswith("population") and number > 0:
+            if (name.startswith("population") and turn.number > 0) or turn.of not in (None, of):
                 continue
             fields = dict.fromkeys(field for one in reduced.get(name, loss) for field in one.score.statistics)
             inputs[name] = encode_pass(
                 name,
-                beside["population"] if name.startswith("population") else table,
+                beside["population"] if name.startswith("population") else turn.texts,
                 of,
                 models[of],
                 ("grad_norm",) if name == "gradient" else tuple(field for field in fields if field != "tokens"),
@@ -214,6 +237,7 @@ class ScoreRun:
                 encoded=inputs["text"].encoded if name in ("gradient", "tuned", *prefixes) else None,
                 prefix=prefixes.get(name),
                 reserved=0 if of.startswith("reference") else reserved,
+                again=turn.of is not None,
             )
         results: dict[str, RowResults | GradientResults] = {
             name: GradientResults(given.rows) if name == "gradient" else RowResults(given.rows, reduced.get(name, loss))
@@ -221,14 +245,15 @@ class ScoreRun:
         }
         distinct = distinct_rows({name: given.rows for name, given in inputs.items()})
         compressed = None
-        if any("zlib" in (request.score.name, request.parameters.get("of")) for request in requests):
+        sizes = any("zlib" in (request.score.name, request.parameters.get("of")) for request in requests)
+        if sizes and turn.of is None:
             kept = inputs["text"].encoded.kept
             compressed = np.array([len(zlib.compress(text.encode())) for text in kept], np.float64)
-        return cls(table, inputs, distinct, results, compressed)
+        return cls(turn, inputs, distinct, results, compressed)
 
     def run(self, plan: ScorePlan, todo: Sequence[tuple[int, Batch]], runners: Runners) -> Iterator[Batch]:
         """Read or compute the numbered batches `todo` of the plan, collect their numbers, and yield each batch."""
-        if not self.inputs["text"].rows.statistics:
+        if "text" in self.inputs and not self.inputs["text"].rows.statistics:
             self._count_tokens()
         # passes that have a program and a place in the store in common
         together = {
@@ -241,31 +266,44 @@ class ScoreRun:
         for group, batches in groups.items():
             yield from self._run(group, plan, batches, runners)
 
+    def now(self, todo: Sequence[tuple[int, Batch]]) -> list[tuple[int, Batch]]:
+        """The batches of the models whose turn it is."""
+        passes = {name for name, given in self.inputs.items() if given.model not in self.turn.later}
+        return [(number, batch) for number, batch in todo if batch.kind in passes]
+
     def scores(self, plan: ScorePlan) -> BlockScores:
-        """What is kept of the block."""
+        """What is kept of the block; `columns` of their turns replace those of models whose turn comes later."""
         text, real = self.inputs["text"].encoded, 0
         for batch in plan.batches:
             real += int(self.inputs[batch.kind].rows.lengths[batch.rows].sum())
         counts = {
             "windows": len(self.inputs["text"].rows.windows),
-            "truncated": sum(map(operator.ne, map(len, text.kept), map(len, self.texts.texts))),
+            "truncated": sum(map(operator.ne, map(len, text.kept), map(len, self.turn.texts.texts))),
             "stored": sum(len(batch.rows) for batch in plan.stored),
             "computed": sum(batch.num_tokens for batch in plan.batches),
             "real": real,
         }
-        references = [name for name in self.inputs if name.startswith("reference")]
-        populations = [name for name in self.inputs if name.startswith("population under")]
+        references, populations = self._references()
         return BlockScores(
-            self._columns(references, populations),
+            self.columns(),
             self._same_tokens("text", references) and self._same_tokens("population", populations),
             text.prepends_bos,
             frozenset(batch.shape for batch in plan.batches),
             collections.Counter(counts),
         )
 
-    def _columns(self, references: Sequence[str], populations: Sequence[str]) -> dict[tuple[str, str], np.ndarray]:
+    def _references(self) -> tuple[list[str], list[str]]:
+        """The passes of reference models: over the texts, over the population."""
+        return (
+            [name for name in self.inputs if name.startswith("reference")],
+            [name for name in self.inputs if name.startswith("population under")],
+        )
+
+    def columns(self) -> dict[tuple[str, str], np.ndarray]:
         """See `BlockScores`."""
-        columns: dict[tuple[str, str], np.ndarray] = {("num_tokens", ""): self._tokens_of("text").num_tokens}
+        columns: dict[tuple[str, str], np.ndarray] = {}
+        if "text" in self.inputs:
+            columns["num_tokens", ""] = self._tokens_of("text").num_tokens
         if self.compressed is not None:
             columns["compressed", ""] = self.compressed
         for name, results in self.results.items():
@@ -276,9 +314,11 @@ class ScoreRun:
                 columns |= {(what, label): values for label, values in results.values.items()}
             else:
                 columns["loss", name] = results.values["loss"]
+        references, populations = self._references()
         if references:
             with np.errstate(all="ignore"):  # a text may have no scored byte
-                for name in ("text", *references, *(["population", *populations] if populations else [])):
+                both = ("text", *references, *(["population", *populations] if populations else []))
+                for name in filter(self.inputs.__contains__, both):
                     per_byte = self._tokens_of(name).num_tokens / self.inputs[name].encoded.scored_bytes
                     columns["per byte", name] = per_byte
         return columns

@@ -1,7 +1,11 @@
 """`tdd.score` block by block: the numbers of one block, each row computed once, tokens ready in time."""
 
+import gc
+import logging
 import threading
+import weakref
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,6 +18,7 @@ from tdd.records import Texts
 from tdd.scoring import programs, run
 from tdd.scoring.buckets import plan
 from tdd.scoring.devices import find_devices
+from tdd.scoring.inputs import Deferred, Model
 from tdd.scoring.token_stats import Tiling
 from tdd.validate import InputError
 
@@ -155,6 +160,94 @@ def test_a_bad_text_of_a_later_block_is_an_error_and_loses_nothing(blocks, model
     rows.clear()
     score(model, TEXTS, "loss", store=tmp_path)
     assert sum(rows) < before
+
+
+@pytest.fixture
+def loads(monkeypatch, other):
+    """What was loaded: "first" and "second", checkpoints of fresh parameters, of which one lives at a time."""
+    given, read, alive, find = {"first": other, "second": scored_model(8)}, [], [], driver.find_references
+
+    def load(name):
+        gc.collect()
+        assert not any(leaf() is not None for leaf in alive), "parameters of another reference are in memory"
+        read.append(name)
+        params = jax.tree.map(lambda leaf: jnp.asarray(leaf).copy(), given[name][1])
+        alive.append(weakref.ref(jax.tree.leaves(params)[0]))
+        return params
+
+    def references(reference, *rest):
+        if reference != [*given]:
+            return find(reference, *rest)
+        one, two = (Model(lm, Deferred(lambda at=at: load(at)), known, at) for at, (lm, _, known) in given.items())
+        return {"reference": one, "reference 2": two}
+
+    monkeypatch.setattr(driver, "find_references", references)
+    return read
+
+
+BESIDE = {"population": [*random_texts(9, seed=2), "w4"]}
+PREFIX = {"prefix": ["w1 w2 w5 w3"]}
+
+
+def test_each_checkpoint_is_loaded_once_and_no_bit_changes(blocks, model, other, loads, caplog):
+    texts, names = [*TEXTS, "w1 w2"], ("loss", "zlib", "lira", "rmia", "recall")
+    with caplog.at_level(logging.WARNING):
+        found = score(model, texts, names, reference=["first", "second"], **BESIDE, **PREFIX)
+    assert loads == ["first", "second"]
+    told = [*map(logging.LogRecord.getMessage, caplog.records)]
+    caplog.clear()
+    assert_same(found, score(model, texts, names, reference=[other, scored_model(8)], **BESIDE, **PREFIX))
+    assert sum("fewer than two tokens" in line for line in told) == 3, "the population under each model"
+    assert told == [*map(logging.LogRecord.getMessage, caplog.records)]
+
+
+def test_without_turns_each_block_would_load_every_checkpoint(blocks, model, loads, monkeypatch):
+    """The broken twin of the test before."""
+    monkeypatch.setattr(driver, "in_turns", lambda texts, models: [*enumerate(run.in_blocks(texts))])
+    score(model, TEXTS, "lira", reference=["first", "second"])
+    num_blocks = len(run.in_blocks(Texts(tuple(map(str, range(40))), tuple(TEXTS))))
+    assert len(loads) == 2 * num_blocks > 6
+
+
+def test_turns_go_on_after_an_interruption(blocks, model, loads, tmp_path, rows):
+    """Stopped under the audited model and under each checkpoint; in shards; from a store that has everything."""
+
+    class Stopped(Exception):
+        pass
+
+    options = {"scores": ("lira", "rmia"), "reference": ["first", "second"], **BESIDE}
+    told = []
+    quiet = score(model, store=tmp_path / "quiet", on_batch=lambda *at: told.append(at), **options)
+    assert loads == ["first", "second"] * 2, "for its place in the store, and to compute"
+    assert [done for done, _ in told] == [*range(1, len(told) + 1)]
+    assert [done for done, total in told if done >= total] == [len(told)]
+    once = sum(rows)
+    assert once == 3 * (len({*TEXTS}) + 9), "what is in two blocks is computed once under each model"
+    in_flight = 3 * 2 * max(rows)
+    rows.clear()
+    for share in (0.2, 0.5, 0.8):
+        stops = iter([False] * round(share * len(told)) + [True])
+
+        def stop(done, total, stops=stops):
+            if next(stops):
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            score(model, store=tmp_path / "cut", on_batch=stop, **options)
+    found = score(model, store=tmp_path / "cut", **options)
+    assert once <= sum(rows) <= once + in_flight, "only what was in flight is computed again"
+    assert_same(found, quiet)
+    assert dict(found.provenance) == dict(quiet.provenance)
+    rows.clear()
+    loads.clear()
+    assert_same(score(model, store=tmp_path / "cut", **options), quiet)
+    assert not rows
+    assert loads == ["first", "second"], "nothing is left to compute"
+    for shard in ("1/2", "0/2"):
+        assert score(model, store=tmp_path / "shards", shard=shard, **options) is None
+    rows.clear()
+    assert_same(score(model, store=tmp_path / "shards", **options), quiet, 1e-5)
+    assert not rows
 
 
 def _waiting_device(monkeypatch, seconds):
