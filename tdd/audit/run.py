@@ -154,7 +154,7 @@ def run_audit(
       `Audit`; None with a shard.
 
     Raises:
-      InputError: anything that cannot be used; nothing is written then but the folder's `inputs.json`.
+      InputError: anything that cannot be used; written are at most `inputs.json` and the scoring of blocks before.
     """
     others = {name: value for name, value in scoring.items() if name not in ScoreOptions.__annotations__}
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
