@@ -189,26 +189,31 @@ BESIDE = {"population": [*random_texts(9, seed=2), "w4"]}
 PREFIX = {"prefix": ["w1 w2 w5 w3"]}
 
 
-def test_each_checkpoint_is_loaded_once_and_no_bit_changes(blocks, model, other, loads, caplog):
-    texts, names = [*TEXTS, "w1 w2"], ("loss", "zlib", "lira", "rmia", "recall")
-    with caplog.at_level(logging.WARNING):
-        found = score(model, texts, names, reference=["first", "second"], **BESIDE, **PREFIX)
-    assert loads == ["first", "second"]
-    told = [*map(logging.LogRecord.getMessage, caplog.records)]
-    caplog.clear()
-    assert_same(found, score(model, texts, names, reference=[other, scored_model(8)], **BESIDE, **PREFIX))
-    assert sum("fewer than two tokens" in line for line in told) == 3, "the population under each model"
-    assert told == [*map(logging.LogRecord.getMessage, caplog.records)]
+def test_each_checkpoint_is_loaded_once_and_no_bit_changes(blocks, model, other, loads, tmp_path, rows, caplog):
+    texts, names, told = [*TEXTS, "w1 w2"], ("loss", "zlib", "lira", "rmia", "recall"), []
+    tables = []
+    for references in (["first", "second"], [other, scored_model(8)]):
+        options = {"reference": references, "store": tmp_path / f"{len(tables)}", **BESIDE, **PREFIX}
+        with caplog.at_level(logging.WARNING):
+            tables.append(score(model, texts, names, **options))
+        told.append(([*map(logging.LogRecord.getMessage, caplog.records)], sum(rows)))
+        caplog.clear()
+        rows.clear()
+    assert loads == ["first", "second"] * 2, "for its place in the store, and to compute"
+    assert_same(*tables)
+    assert told[0] == told[1]
+    assert sum("fewer than two tokens" in line for line in told[0][0]) == 3, "the population under each model"
 
 
 def test_without_turns_each_block_would_load_every_checkpoint(blocks, model, loads, monkeypatch):
     """The broken twin of the test before."""
     monkeypatch.setattr(driver, "in_turns", lambda texts, models: [*enumerate(run.in_blocks(texts))])
-    score(model, TEXTS, "lira", reference=["first", "second"])
-    num_blocks = len(run.in_blocks(Texts(tuple(map(str, range(40))), tuple(TEXTS))))
-    assert len(loads) == 2 * num_blocks > 6
+    score(model, TEXTS[:12], "lira", reference=["first", "second"])
+    num_blocks = len(run.in_blocks(Texts(tuple(map(str, range(12))), tuple(TEXTS[:12]))))
+    assert len(loads) == 2 * num_blocks > 2
 
 
+@pytest.mark.slow("long")
 def test_turns_go_on_after_an_interruption(blocks, model, loads, tmp_path, rows):
     """Stopped under the audited model and under each checkpoint; in shards; from a store that has everything."""
 
