@@ -18,7 +18,7 @@ from typing import Any, TypedDict, Unpack, overload
 import jax
 import numpy as np
 
-from tdd.audit.models import find_model, find_references
+from tdd.audit.models import check_references, find_model, find_references
 from tdd.models.source import at_revision
 from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
@@ -182,7 +182,9 @@ def score(
     }  # fmt: skip
     facts = {**options, "texts": table.sha256, **versions()}
     _check_alike_inputs(facts, f"{model}@{revision}", [model, reference], where)
-    audited = find_model("model", at_revision(model, revision), params, tokenizer, dtype, where)
+    model = at_revision(model, revision)
+    check_references(reference, model)
+    audited = find_model("model", model, params, tokenizer, dtype, where)
     requests, models, read, of_beside = _with_beside(requests, beside, audited, table, dtype, where)
     cut = {"max_length": max_length, "long_texts": long_texts, "beside": read}
     prepare: Any = functools.partial(ScoreRun.prepare, requests=requests, models=models, **cut)

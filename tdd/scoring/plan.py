@@ -73,7 +73,8 @@ class Planner:
       devices: Where they are computed.
       budget: Tokens a batch.
       store: Where rows are looked up, or None.
-      alone: False if others compute a part of the rows of a block, or store them: shards, processes in lockstep.
+      alone: False if rows of a block are computed or stored elsewhere or later: shards, processes in lockstep, models
+        whose turn comes later.
     """
 
     def __init__(

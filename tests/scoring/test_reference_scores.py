@@ -305,6 +305,10 @@ def test_the_audited_checkpoint_is_no_reference(checkpoints):
     for given in (one, one + "/", copy, [other, copy], pathlib.Path(one)):
         with pytest.raises(InputError, match=f"reference .* is the audited model, '{one}', to the bit; give a model"):
             models.check_references(given, one)
+    with pytest.raises(InputError, match="to the bit"):
+        run(one, "reference", ["w1 w2 w3"], reference=copy)
+    with pytest.raises(InputError, match="to the bit"):
+        tdd.run_audit(one, ["w1 w2"], ["w3 w4", "w5 w6"], alpha=0.5, score="reference", reference=one, progress=False)
     models.check_references(other, one)
     models.check_references([one, other], None)
     models.check_references(None, one)
