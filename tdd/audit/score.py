@@ -163,8 +163,7 @@ def score(
     it (a decoder reads the prefix itself once), "fsd" one and the fine-tuning, "grad_norm" one forward and backward
     (three to four times a forward pass). Host memory: the texts, one number per text and score, and about a kilobyte
     for each text of two blocks of 4 million characters; the next block is tokenised while the devices compute one. Of
-    several references that are checkpoints one is in memory at a time: if there are several blocks, all of them go
-    through the other models first and then through one after the other, for which they are tokenised a second time.
+    several references that are checkpoints one is in memory at a time, and several blocks are tokenised anew for each.
     """
     beside = {
         "reference": reference, "corpus": corpus, "prefix": prefix, "population": population, "tune_on": tune_on,
@@ -182,9 +181,8 @@ def score(
     }  # fmt: skip
     facts = {**options, "texts": table.sha256, **versions()}
     _check_alike_inputs(facts, f"{model}@{revision}", [model, reference], where)
-    model = at_revision(model, revision)
-    check_references(reference, model)
-    audited = find_model("model", model, params, tokenizer, dtype, where)
+    check_references(reference, at_revision(model, revision))
+    audited = find_model("model", at_revision(model, revision), params, tokenizer, dtype, where)
     requests, models, read, of_beside = _with_beside(requests, beside, audited, table, dtype, where)
     cut = {"max_length": max_length, "long_texts": long_texts, "beside": read}
     prepare: Any = functools.partial(ScoreRun.prepare, requests=requests, models=models, **cut)
