@@ -23,8 +23,8 @@ import numpy as np
 import tdd
 from benchmarks import harness
 from benchmarks.known_truth import auc, divide, mean_and_error
+from benchmarks.paraphrases import paraphrases
 from tdd.lab.corpus import generate
-from tdd.lab.paraphrase import paraphrases
 from tdd.lab.plant import take
 from tdd.lab.recipe import TrainConfig
 from tdd.lab.tokens import train_tokenizer

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.paraphrases import Phrase, correct_articles, find_phrases, lists, replaced, split_sentences
 from tdd.lab.checks import check_count
 from tdd.lab.corpus import generate
-from tdd.lab.paraphrase import Phrase, correct_articles, find_phrases, lists, replaced, split_sentences
 
 __all__ = ["Benchmark", "benchmark"]
 

@@ -23,11 +23,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.paraphrases import paraphrases
 from benchmarks.reproductions.models import fine_tune, score_table
 from benchmarks.reproductions.record import Reproduction, Row, Run
 from benchmarks.reproductions.summary import by_level
 from tdd.lab.corpus import generate
-from tdd.lab.paraphrase import paraphrases
 from tdd.records import Null, pytree
 from tdd.study import method
 from tdd.study import run as study

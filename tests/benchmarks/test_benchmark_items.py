@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.paraphrases import find_phrases
 from benchmarks.reproductions.benchmark_items import benchmark
 from tdd.lab.corpus import generate
-from tdd.lab.paraphrase import find_phrases
 from tdd.validate import InputError
 
 ITEMS = benchmark(120, seed=4, swaps=2)

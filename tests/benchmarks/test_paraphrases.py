@@ -9,8 +9,8 @@ import re
 import numpy as np
 import pytest
 
+from benchmarks.paraphrases import ORDERS, correct_articles, find_phrases, lists, paraphrases, split_sentences
 from tdd.lab.corpus import generate
-from tdd.lab.paraphrase import ORDERS, correct_articles, find_phrases, lists, paraphrases, split_sentences
 from tdd.validate import InputError
 
 TEXTS = generate(60, seed=3).texts
