@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tdd.records import Texts
 from tdd.runs.atomic import disk_errors
 from tdd.runs.folder import SCHEMA, fingerprint, log_findings, open_run_folder, read_sealed, run_head, write_run
 from tdd.texts import load_texts
@@ -79,8 +80,9 @@ def paraphrase(
     """Paraphrase texts, for `ktd`.
 
     An answer depends on the seed, the number of the version and the sentence, and not on the other texts (a service
-    may ignore the seed). The folder gets answers.jsonl, paraphrases.jsonl (id, text, and for each version v
-    `paraphrase_v`, `length_ratio_v` in words, `copy_v`, and `cut_v`: an answer reached `max_tokens`) and run.json.
+    may ignore the seed). The folder gets answers.jsonl, paraphrases.jsonl (id, text, label if known, and for each
+    version v `paraphrase_v`, `length_ratio_v` in words, `copy_v`, and `cut_v`: an answer reached `max_tokens`) and
+    run.json.
 
     Args:
       texts: What `tdd.load_texts` reads.
@@ -128,14 +130,14 @@ def paraphrase(
     else:
         writer = _LocalT5(options["model"], options["decoding"])
     _check_not_audited(options, writer.facts, audited)
-    facts = {**options, "texts": read.sha256, "paraphraser": writer.facts}
+    facts = {**options, "texts": [read.sha256, read.labels], "paraphraser": writer.facts}
     folder = pathlib.Path(out)
     open_run_folder(folder, fingerprint(facts), f"paraphrases of {read.source} by {options['model']}")
     if (folder / "run.json").exists():
         return read_sealed(folder / "run.json", SCHEMA, "remove the folder and run again")
     pieces = [_pieces(text, options["sentence_words"]) for text in read.texts]
     answers = _answered(folder / ANSWERS, pieces, options, writer)
-    rows = [*_rows(read.ids, read.texts, pieces, answers, options)]
+    rows = [*_rows(read, pieces, answers, options)]
     run = _record(rows, {**options, "audited": None if audited is None else os.fspath(audited)}, writer.facts, read)
     write_run(folder, run, {TABLE: (json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)})
     log_findings(run["warnings"])
@@ -247,14 +249,15 @@ def _read_answers(place: pathlib.Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _rows(
-    ids: Sequence[str],
-    texts: Sequence[str],
+    read: Texts,
     pieces: Sequence[Sequence[tuple[str, str]]],
     answers: Mapping[str, Mapping[str, Any]],
     options: Mapping[str, Any],
 ) -> Iterator[dict[str, Any]]:
-    for identifier, text, parts in zip(ids, texts, pieces, strict=True):
+    for number, (identifier, text, parts) in enumerate(zip(read.ids, read.texts, pieces, strict=True)):
         row: dict[str, Any] = {"id": identifier, "text": text}
+        if read.labels:
+            row["label"] = read.labels[number]
         for version in range(1, options["versions"] + 1):
             found = [answers[_name(piece, version, options["seed"])] for piece, _ in parts]
             written = "".join(one["answer"] + space for one, (_, space) in zip(found, parts, strict=True))

@@ -93,6 +93,17 @@ def _add_audit(commands: Any) -> None:
         "--method ktd; repeated or comma-separated",
     )
     audit.add_argument(
+        "--paraphraser",
+        metavar="MODEL",
+        help="for --method ktd: a T5, or a model at --endpoint, that writes the paraphrases first; they are kept in "
+        "the folder OUT-paraphrases, see tdd paraphrase",
+    )
+    audit.add_argument("--endpoint", metavar="URL", help="service of the paraphraser, as http://localhost:8000/v1")
+    audit.add_argument("--api-key-variable", metavar="NAME", help="environment variable with the key of --endpoint")
+    audit.add_argument(
+        "--paraphrases", type=int, default=3, metavar="N", help="a text, with --paraphraser (default: %(default)s)"
+    )
+    audit.add_argument(
         "--label-field", metavar="FIELD", help="known truth of candidates and calibration texts: 1 member, 0 not"
     )
     audit.add_argument(
@@ -179,6 +190,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     from tdd.audit.run import run_audit
 
     connect(arguments)
+    if arguments.paraphraser is not None:
+        _write_paraphrases(arguments)
     inputs = _inputs(arguments)
     options = dict(
         text_field=arguments.text_field,
@@ -228,6 +241,43 @@ def _inputs(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
     if arguments.input_format not in (None, "lm-eval"):
         raise InputError(f"--lm-eval reads samples_*.jsonl; leave out --input-format {arguments.input_format}")
     return None, one_or_all(arguments.lm_eval), arguments.calibration
+
+
+def _write_paraphrases(arguments: argparse.Namespace) -> None:
+    """Write the paraphrases of candidates and calibration texts, and let the arguments name their tables."""
+    import tdd
+    from tdd.audit.paraphrase import TABLE, paraphrase
+    from tdd.procedures.ktd import KTD
+    from tdd.texts import load_texts
+    from tdd.validate import InputError
+
+    if not isinstance(tdd.procedure(arguments.method), KTD):
+        raise InputError(f"--paraphraser is for --method ktd; leave it out with {arguments.method}")
+    for name in ("lm_eval", "knockoffs", "group_field", "shard", "flagged", "calibration_flagged"):
+        if getattr(arguments, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} is not possible beside --paraphraser; run tdd paraphrase first")
+    _, candidates, calibration = _inputs(arguments)
+    if arguments.out is None or len(arguments.model) > 1:
+        raise InputError("--paraphraser needs --out DIR, next to which the paraphrases are kept, and one model")
+    reading = {"text_field": arguments.text_field, "id_field": arguments.id_field, "format": arguments.input_format}
+    folder = pathlib.Path(f"{arguments.out.rstrip('/')}-paraphrases")
+    for role, source in (("candidates", candidates), ("calibration", calibration)):
+        if source is not None:
+            paraphrase(
+                load_texts(source, label_field=arguments.label_field, **reading),
+                out=folder / role,
+                model=arguments.paraphraser,
+                endpoint=arguments.endpoint,
+                api_key_variable=arguments.api_key_variable,
+                audited=arguments.model[0],
+                versions=arguments.paraphrases,
+                seed=arguments.seed,
+            )
+            setattr(arguments, role, str(folder / role / TABLE))
+    arguments.text_field, arguments.id_field, arguments.input_format = "text", "id", None
+    arguments.label_field = arguments.label_field and "label"
+    arguments.knockoffs = [f"paraphrase_{version + 1}" for version in range(arguments.paraphrases)]
 
 
 def _select(arguments: argparse.Namespace) -> int:

@@ -40,7 +40,8 @@ class Service:
             prompt = body["messages"][0]["content"]
             self.requests.append(body)
             status, headers = 200, {}
-            content = completion(f"{' '.join(reversed(prompt.split(': ', 1)[1].split()))} {body['seed']}")
+            text = prompt.removeprefix("again: ").split("\n\n")[-1]
+            content = completion(f"{' '.join(reversed(text.split()))} {body['seed']}")
         handler.send_response(status)
         for name, value in headers.items():
             handler.send_header(name, value)
@@ -349,3 +350,29 @@ def test_the_command(service, tmp_path, capsys):
     assert "is the audited model" in capsys.readouterr().err
     read = tdd.load_texts(tmp_path / "run" / "paraphrases.jsonl", text_field="paraphrase_1")
     assert read.ids == ("t0", "t1", "t2")
+
+
+def test_an_audit_writes_its_paraphrases_first(service, tmp_path, capsys):
+    from tdd.demo.data import demo_files
+
+    rows = [{"name": f"t{n}", "words": f"the owl number {n} sat on the mill"} for n in range(8)]
+    for name, part in (("texts", rows), ("known", [{**row, "name": f"k{n}"} for n, row in enumerate(rows[:4])])):
+        part = [{**row, "words": f"{row['words']} of {name}", "truth": int(name == "texts")} for row in part]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    command = ["audit", str(demo_files().checkpoint), "--candidates", str(tmp_path / "texts.jsonl"), "--calibration"]
+    command += [str(tmp_path / "known.jsonl"), "--text-field"]
+    command += ["words", "--id-field", "name", "--label-field", "truth", "--score", "loss", "--paraphraser", "writer"]
+    command += ["--endpoint", service.address, "--paraphrases", "2", "--alpha", "0.4", "--out", str(tmp_path / "run")]
+    assert main([*command, "--method", "ktd", "--quiet", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["decision"]["method"].startswith("ktd/")
+    assert told["checks"]["symmetry"]["num_items"] == 4
+    assert len(service.requests) == 24
+    written = table(tmp_path / "run-paraphrases" / "candidates")
+    assert [row["label"] for row in written] == [1] * 8
+    assert main([*command, "--method", "ktd:rule=multi", "--quiet"]) == 0, "nothing has changed"
+    assert len(service.requests) == 24
+    assert main(command) == 2
+    assert "--paraphraser is for --method ktd" in capsys.readouterr().err
+    assert main([*command, "--method", "ktd", "--knockoffs", "words"]) == 2
+    assert "--knockoffs is not possible beside --paraphraser" in capsys.readouterr().err
