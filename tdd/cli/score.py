@@ -24,7 +24,7 @@ __all__ = ["add"]
 
 _OF_TEXTS = (
     "text_field", "input_format", "reference", "corpus", "prefix", "member_prefix", "population", "tune_on",
-    "token_budget", "max_length", "store", "device", "devices", "shard_params", "shard",
+    "token_budget", "max_length", "store", "device", "devices", "shard_params", "shard", "ray",
 )  # fmt: skip
 """Options that do nothing with images."""
 
@@ -121,13 +121,16 @@ def _score_images(arguments: argparse.Namespace) -> None:
     import pathlib
 
     from tdd.audit.images import score_images
+    from tdd.cli.machine import keep_compiled
     from tdd.runs.atomic import check_output_file
     from tdd.scoring.table import ENDINGS, write_scores
     from tdd.validate import InputError
 
     given = {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in _OF_TEXTS}
+    given["--long-texts"] = arguments.long_texts != "window"
     if named := [option for option, value in given.items() if value]:
         raise InputError(f"{', '.join(named)} is for texts and does nothing with --images; leave it out")
+    keep_compiled(not arguments.no_compilation_cache)
     out = pathlib.Path(arguments.out)
     check_output_file(out, ENDINGS, (arguments.texts,))
     table = score_images(

@@ -203,5 +203,6 @@ def test_command(model, tmp_path, monkeypatch, capsys):
     )
     assert [float(row[2]) for row in rows] == [*expected["max_renyi:gamma=1,k=1 image"]]
     capsys.readouterr()
-    assert main([*command, "--reference", "other"]) != 0
-    assert "--reference is for texts" in capsys.readouterr().err
+    for option in (("--reference", "other"), ("--long-texts", "truncate"), ("--ray", "host:1")):
+        assert main([*command, *option]) != 0
+        assert f"{option[0]} is for texts" in capsys.readouterr().err
