@@ -187,7 +187,10 @@ def test_a_procedure_as_text(text, value):
         ("ptdi:eta=0.1,eta=0.2", "with each option once"),
         ("ptdi:eta=much", "eta=much is no number"),
         ("ptdi:eta=2", "eta"),
-        ("ptdi:proportion=best", "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'jackknife'; got 'best'"),
+        (
+            "ptdi:proportion=best",
+            "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'jackknife'; got 'best'",
+        ),
         ("ptdi:unit=item,proportion=none", "proportion='none' has no use with unit='item'"),
         ("ktd:rule=multi,proportion=none", "proportion='none' belongs to rule 'conformal' of method 'ktd'"),
         ("jecs:grid=0.3:2", "grid"),
