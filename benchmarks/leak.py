@@ -46,7 +46,7 @@ from tdd.scoring.corpus import read_prefix
 from tdd.scoring.devices import find_devices
 from tdd.scoring.inputs import Model
 from tdd.scoring.plan import Planner
-from tdd.scoring.run import Runners, ScoreRun
+from tdd.scoring.run import Runners, ScoreRun, Turn
 from tdd.scoring.scores import parse_score
 
 STEPS, EVERY, BATCH, LENGTH, VOCABULARY = 400, 20, 8, 32, 320
@@ -260,7 +260,7 @@ def unguarded(models: dict[str, Model], texts: Texts, name: str, beside: dict[st
     """One score of every text, without the check that the texts beside are others: [N]."""
     request, where = parse_score(name), find_devices()
     cut = {"max_length": None, "long_texts": "window", "beside": beside}
-    run = ScoreRun.prepare((0, texts), requests=[request], models=models, **cut)
+    run = ScoreRun.prepare(Turn(0, texts), requests=[request], models=models, **cut)
     plan = Planner(models, where, 4_096, None, alone=True).plan(run.inputs, run.distinct)
     for _ in run.run(plan, plan.numbered(), Runners(models, where)):
         pass

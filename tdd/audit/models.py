@@ -84,14 +84,13 @@ def find_references(reference: Any, dtype: Any, where: Devices) -> dict[str, Mod
       dtype, where: as in `find_model`.
 
     Raises:
-      InputError: as `find_model` and `check_references`; an empty list.
+      InputError: as `find_model`; an empty list.
     """
     if reference is None:
         return {}
     given = reference if isinstance(reference, list) else [reference]
     if not given:
         raise InputError("reference is an empty list; give at least one model, or leave it out")
-    check_references(given)
     found: dict[str, Model] = {}
     for number, one in enumerate(given, start=1):
 

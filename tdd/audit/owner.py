@@ -39,7 +39,6 @@ TABLES = {"versions": "documents.csv", "dataset": "items.csv"}
 
 _CHECK_LEVEL = 0.01
 _LAYOUT = ("dtype", "max_length", "long_texts")
-_NUM_DRAWS = 9_999
 DATASET_SCORES = ("loss", "min_k", "min_k_plus_plus", "zlib")
 
 GUARANTEE_ROWS = [
@@ -228,6 +227,9 @@ def run_dataset_inference(
     All texts are scored together, and `tdd.dataset_inference` decides. Where the blind baseline tells the two sets
     apart without the model (`tdd.audit.blind_baseline`), the verdict is withheld.
 
+    A small p-value says that the sets differ; it accuses where suspects look more like members, too
+    (`DatasetInferenceResult.toward_members`).
+
     Guarantee: P(p <= alpha) <= alpha if the model was trained on neither set and the texts of both are exchangeable;
     finite-sample, but for test="t". P(the verdict is withheld) <= 1% where they are.
 
@@ -271,21 +273,16 @@ def run_dataset_inference(
         key=jax.random.key(seed),
         test=test,  # type: ignore[arg-type]
         num_splits=num_splits,
-        num_draws=_NUM_DRAWS,
     )
     facts = _numbers(result, alpha)
     facts |= {"num_suspect": int(result.num_suspect), "num_heldout": int(result.num_heldout)}
     facts |= {"auc": float(result.statistic), "num_splits": num_splits}
     facts["weights"] = dict(zip(names, np.asarray(result.weights).tolist(), strict=True))
-    facts["reversed"] = facts["rejected"] and float(result.weights.sum()) <= 0
+    facts["reversed"] = facts["rejected"] and not bool(result.toward_members)
     facts["rejected"] &= not facts["reversed"]
-    facts["log_smallest_p"] = (
-        dataset_inference.log_smallest_p(
-            facts["num_suspect"], facts["num_heldout"], num_splits=num_splits, num_draws=_NUM_DRAWS
-        )
-        if test == "permutation"
-        else -math.inf
-    )
+    if test == "permutation":
+        sizes = facts["num_suspect"], facts["num_heldout"]
+        facts["log_smallest_p"] = dataset_inference.log_smallest_p(*sizes, num_splits=num_splits)
     warnings = [] if blind.p_value <= _CHECK_LEVEL or not blind.warning else [blind.warning]
     if copies := len({*sets[0].texts} & {*sets[1].texts}):
         warnings.append(f"{copies} texts are in both sets; they cannot tell them apart, and cost power")
@@ -490,7 +487,7 @@ def _open_beside(options: Mapping[str, Any]) -> list[str]:
 
 def _nothing_can_be_found(smallest: float, alpha: float) -> str:
     return (
-        f"nothing can be found: the smallest p-value that these sizes allow is {smallest:.3g}, above the level "
+        f"nothing can be found: the smallest p-value to expect from these sizes is {smallest:.3g}, above the level "
         f"{level_in_words(alpha)}"
     )
 

@@ -190,8 +190,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     from tdd.audit.run import run_audit
 
     connect(arguments)
-    if arguments.paraphraser is not None:
-        _write_paraphrases(arguments)
+    _write_paraphrases(arguments)
     inputs = _inputs(arguments)
     options = dict(
         text_field=arguments.text_field,
@@ -244,13 +243,21 @@ def _inputs(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
 
 
 def _write_paraphrases(arguments: argparse.Namespace) -> None:
-    """Write the paraphrases of candidates and calibration texts, and let the arguments name their tables."""
+    """With --paraphraser, write the paraphrases of all texts, and let the arguments name their tables."""
+    from tdd.validate import InputError
+
+    if arguments.paraphraser is None:
+        for name in ("endpoint", "api_key_variable"):
+            if getattr(arguments, name) is not None:
+                raise InputError(f"--{name.replace('_', '-')} is for --paraphraser MODEL; add that or leave it out")
+        return
     import tdd
     from tdd.audit.paraphrase import TABLE, paraphrase
     from tdd.procedures.ktd import KTD
     from tdd.texts import load_texts
-    from tdd.validate import InputError
+    from tdd.validate.arrays import as_count
 
+    as_count(arguments.paraphrases, "--paraphrases")
     if not isinstance(tdd.procedure(arguments.method), KTD):
         raise InputError(f"--paraphraser is for --method ktd; leave it out with {arguments.method}")
     for name in ("lm_eval", "knockoffs", "group_field", "shard", "flagged", "calibration_flagged"):

@@ -26,6 +26,8 @@ __all__ = [
 
 FEWEST = 4
 """Items of a set: two in each half."""
+NUM_DRAWS = 9_999
+"""Random labellings of a split, if nothing else is said."""
 
 _TESTS = ("permutation", "t")
 _ASSUMED = (
@@ -58,14 +60,18 @@ class DatasetInferenceResult(TestResult):
       statistic: [] mean over splits of the AUC of suspect against held-out items that were not fitted.
       split_p_values: [S] p-value of each split.
       weights: [K] mean coefficient of each score, their absolute values summing to 1 in every split; positive where
-        suspects have lower scores. If most weight is negative, suspects look less like members than held-out items:
-        the sets differ, and training on the suspects is not what makes them differ.
+        low scores speak for a suspect. A score that is no evidence by itself may get a negative one.
+      auc_alone: [K] AUC of each score by itself: above 1/2 where suspects have the lower scores.
+      toward_members: [] bool: whether the mean of `auc_alone`, weighted by |weights|, is above 1/2. If not, suspects
+        look less like members than held-out items: training on them is not what makes the sets differ.
       num_suspect: [] int32, suspect items without NaN.
       num_heldout: [] int32, held-out items without NaN.
     """
 
     split_p_values: jax.Array
     weights: jax.Array
+    auc_alone: jax.Array
+    toward_members: jax.Array
     num_suspect: jax.Array
     num_heldout: jax.Array
 
@@ -77,7 +83,7 @@ def dataset_inference(
     key: jax.Array,
     test: Literal["permutation", "t"] = "permutation",
     num_splits: int = 10,
-    num_draws: int = 9_999,
+    num_draws: int = NUM_DRAWS,
     suspect_mask: Any = None,
     heldout_mask: Any = None,
 ) -> DatasetInferenceResult:
@@ -146,7 +152,7 @@ def dataset_inference(
     return _dataset_inference(heldout, suspect, heldout_mask, suspect_mask, key, test, num_splits, num_draws)
 
 
-def log_smallest_p(num_suspect: int, num_heldout: int, *, num_splits: int, num_draws: int) -> float:
+def log_smallest_p(num_suspect: int, num_heldout: int, *, num_splits: int, num_draws: int = NUM_DRAWS) -> float:
     """Log of the smallest p-value of "permutation": S/ceil(S/2) times that of one split.
 
     One split has about 1/(num_draws + 1), and in the mean no less than one over the number of labellings of its half.
@@ -170,6 +176,8 @@ def _dataset_inference(heldout, suspect, heldout_mask, suspect_mask, key, test, 
         return split_p_value(pooled, is_suspect, fitted, real & ~fitted, **options)
 
     log_p, auc, weights = jax.lax.map(one, jax.random.split(key, num_splits))
+    weights = jnp.mean(weights, axis=0)
+    alone = jax.vmap(lambda row: _auc(row, real & is_suspect, real & ~is_suspect))(-pooled)
     middle = (num_splits + 1) // 2
     merged = jnp.minimum(jnp.sort(log_p)[middle - 1] + math.log(num_splits / middle), 0)
     return DatasetInferenceResult(
@@ -177,7 +185,9 @@ def _dataset_inference(heldout, suspect, heldout_mask, suspect_mask, key, test, 
         log_p_value=merged,
         statistic=jnp.mean(auc),
         split_p_values=jnp.exp(log_p),
-        weights=jnp.mean(weights, axis=0),
+        weights=weights,
+        auc_alone=alone,
+        toward_members=jnp.sum(jnp.abs(weights) * (alone - 0.5)) > 0,
         num_suspect=jnp.sum(suspect_mask, dtype=jnp.int32),
         num_heldout=jnp.sum(heldout_mask, dtype=jnp.int32),
         method=f"dataset_inference/{test}",
@@ -203,9 +213,7 @@ def split_p_value(
     found = discriminant.discriminant(scores, label, null="nonmember", sparse=False, mask=fitted | tested)
     g, b = found
     suspect, heldout = tested & is_suspect, tested & ~is_suspect
-    place = ranks.counts(g, g, calibration_mask=heldout)
-    m, n = (jnp.maximum(jnp.sum(part), 1) for part in (heldout, suspect))
-    auc = jnp.sum(jnp.where(suspect, place.less + place.equal / 2, 0)) / (m * n)
+    auc = _auc(g, suspect, heldout)
     weights = b / jnp.sum(jnp.abs(b))
     if test == "t":
         return _welch(g, suspect, heldout), auc, weights
@@ -217,6 +225,13 @@ def split_p_value(
     sums = set_statistics.set_statistics(-g, labels, mask=tested, statistic="rank_sum")
     reached = jnp.sum(sums[1:] >= sums[0], dtype=jnp.int32)
     return permutation.counted(reached, jnp.int32(num_draws)).log_p_value, auc, weights
+
+
+def _auc(values: jax.Array, suspect: jax.Array, heldout: jax.Array) -> jax.Array:
+    """Fraction of pairs in which the suspect has the larger value; half of the ties count."""
+    place = ranks.counts(values, values, calibration_mask=heldout)
+    m, n = (jnp.maximum(jnp.sum(part), 1) for part in (heldout, suspect))
+    return jnp.sum(jnp.where(suspect, place.less + place.equal / 2, 0)) / (m * n)
 
 
 def _half(drawn: jax.Array, part: jax.Array) -> jax.Array:

@@ -198,7 +198,7 @@ class ScoreRun:
     @classmethod
     def prepare(
         cls,
-        block: Turn | tuple[int, Texts],
+        turn: Turn,
         *,
         requests: Sequence[ScoreRequest],
         models: Mapping[str, Model],
@@ -214,7 +214,6 @@ class ScoreRun:
         of the prefixes, by pass, and the texts of the population, which goes with the first block; windows under the
         model are shorter by the longest prefix.
         """
-        turn = block if isinstance(block, Turn) else Turn(*block)
         prefixes = {name: tokens for name, tokens in beside.items() if name != "population"}
         reserved = max(map(len, prefixes.values()), default=0)
         asked = ["text", *dict.fromkeys(name for request in requests for name in request.score.passes)]

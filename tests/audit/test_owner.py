@@ -152,7 +152,7 @@ def test_what_cannot_be_found_and_copies_are_said():
     texts = random_texts(2, seed=3, shortest=8)
     documents = [{"text": texts[i], "document": "a", "published": int(not n)} for n, i in enumerate((0, 0, 1))]
     warnings = tdd.run_version_test(scored_model(2), documents, progress=False).run["warnings"]
-    assert any("the smallest p-value that these sizes allow is 0.333, above" in warning for warning in warnings)
+    assert any("the smallest p-value to expect from these sizes is 0.333, above" in warning for warning in warnings)
     assert any("1 documents have a private version that is equal" in warning for warning in warnings)
 
 
@@ -191,7 +191,7 @@ def test_copies_in_a_set_and_sets_too_small_are_said():
         scored_model(2), [*texts[:3], texts[0]], texts[4:], score="loss", num_splits=3, progress=False
     )
     assert any("1 suspect texts are copies of others in their set" in warning for warning in found.run["warnings"])
-    assert any("these sizes allow is 0.25, above the level 5%" in warning for warning in found.run["warnings"])
+    assert any("to expect from these sizes is 0.25, above the level 5%" in warning for warning in found.run["warnings"])
     assert found.p_value >= 0.25
 
 

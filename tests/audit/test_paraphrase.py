@@ -376,3 +376,7 @@ def test_an_audit_writes_its_paraphrases_first(service, tmp_path, capsys):
     assert "--paraphraser is for --method ktd" in capsys.readouterr().err
     assert main([*command, "--method", "ktd", "--knockoffs", "words"]) == 2
     assert "--knockoffs is not possible beside --paraphraser" in capsys.readouterr().err
+    assert main([*command, "--method", "ktd", "--paraphrases", "0"]) == 2
+    assert "--paraphrases must be" in capsys.readouterr().err
+    assert main(["audit", "model", "--candidates", "texts.jsonl", "--endpoint", service.address]) == 2
+    assert "--endpoint is for --paraphraser MODEL" in capsys.readouterr().err

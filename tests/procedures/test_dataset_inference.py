@@ -121,3 +121,21 @@ def test_the_smallest_p_value(num_splits, factor):
     smallest = log_smallest_p(SUSPECT.shape[1], HELDOUT.shape[1], num_splits=num_splits, num_draws=3)
     assert float(found.log_p_value) == pytest.approx(smallest, abs=1e-6)
     assert np.exp(smallest) == pytest.approx(factor / 4)
+
+
+def test_the_direction_is_that_of_the_evidence():
+    """Noise that scores share is subtracted by negative weights, which do not turn the direction."""
+    rng = np.random.default_rng(5)
+    noise, own = rng.normal(size=(2, 60)), 0.2 * rng.normal(size=(2, 60))
+    unlike, like = (np.stack([one + shift, one, one + 0.05, one - 0.05]) for one, shift in zip(noise, (0, -0.5)))
+    unlike, like = unlike + own[0] * [[1], [0], [0], [0]], like + own[1] * [[1], [0], [0], [0]]
+    found = dataset_inference(like, unlike, key=jax.random.key(0), num_splits=4, num_draws=99)
+    assert float(found.p_value) < 0.05
+    assert float(found.weights[0]) > 0 > float(found.weights[1:].sum())
+    assert bool(found.toward_members)
+    turned = dataset_inference(unlike, like, key=jax.random.key(0), num_splits=4, num_draws=99)
+    assert float(turned.p_value) < 0.05
+    assert not bool(turned.toward_members)
+    np.testing.assert_allclose(turned.auc_alone + found.auc_alone, 1, rtol=1e-6)
+    lower = (like[0][:, None] < unlike[0]).mean()
+    assert float(found.auc_alone[0]) == pytest.approx(lower)

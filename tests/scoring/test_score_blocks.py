@@ -208,7 +208,9 @@ def test_each_checkpoint_is_loaded_once_and_no_bit_changes(blocks, model, other,
 
 def test_without_turns_each_block_would_load_every_checkpoint(blocks, model, loads, monkeypatch):
     """The broken twin of the test before."""
-    monkeypatch.setattr(driver, "in_turns", lambda texts, models: [*enumerate(run.in_blocks(texts))])
+    monkeypatch.setattr(
+        driver, "in_turns", lambda texts, models: [run.Turn(*block) for block in enumerate(run.in_blocks(texts))]
+    )
     score(model, TEXTS[:12], "lira", reference=["first", "second"])
     num_blocks = len(run.in_blocks(Texts(tuple(map(str, range(12))), tuple(TEXTS[:12]))))
     assert len(loads) == 2 * num_blocks > 2
