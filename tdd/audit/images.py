@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ from tdd.runs.display import progress_bar
 from tdd.scoring.scores import ScoreRequest, check_score_names, padded_stats, parse_score
 from tdd.scoring.token_stats import head_statistics
 from tdd.texts import read_rows
-from tdd.texts.rows import existing_field, identifier_column
+from tdd.texts.rows import existing_field, identifier_column, shown
 from tdd.validate import InputError
 
 __all__ = ["INSTRUCTION", "SLICES", "score_images"]
@@ -39,6 +40,7 @@ SLICES = ("image", "instruction+description", "instruction", "description")
 _DESCRIPTION = 32
 _TARGET_FREE = ("mu", "renyi_half", "renyi_two", "renyi_inf")
 _LEAST_PROBABILITY = 1e-10
+_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # none of them starts another program, as EPS does
 
 
@@ -138,6 +140,13 @@ def _prompt(model: VisionLanguageModel) -> tuple[np.ndarray, int]:
     return tokens, len(tokens) - len(after)
 
 
+def _is_file(path: pathlib.Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or that holds a null character
+        return False
+
+
 def _read(value: Any, near: pathlib.Path, place: str, size: int) -> np.ndarray:
     """One cell of the table as the tower takes it."""
     from PIL import Image
@@ -147,12 +156,19 @@ def _read(value: Any, near: pathlib.Path, place: str, size: int) -> np.ndarray:
     if not isinstance(value, (str, bytes)) or not value:
         raise InputError(f"{place}: an image must be a path or the bytes of a file, got {type(value).__name__}")
     source = io.BytesIO(value) if isinstance(value, bytes) else near / value
-    if isinstance(source, pathlib.Path) and not source.is_file():
-        raise InputError(f"{place}: there is no image file {str(source)!r}; paths are relative to the table's folder")
+    if isinstance(source, pathlib.Path) and not _is_file(source):
+        raise InputError(
+            f"{place}: there is no image file {shown(str(source))}; paths are relative to the table's folder, and an "
+            "encoded image must be bytes"
+        )
     try:
         with Image.open(source, formats=_FORMATS) as image:
+            if max(image.size) ** 2 > (Image.MAX_IMAGE_PIXELS or math.inf):
+                raise ValueError(f"{image.width} x {image.height} pixels are too many to pad to a square")
+            if image.mode not in _MODES:
+                raise ValueError(f"its values are of mode {image.mode}; convert them to 8 bits a channel")
             return vision.pixels(image, size)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, MemoryError, Image.DecompressionBombError) as error:
         raise InputError(f"{place}: the image cannot be read ({error}); read are {', '.join(_FORMATS)}") from error
 
 

@@ -25,7 +25,16 @@ import numpy as np
 
 from tdd.records import Texts
 from tdd.runs.atomic import disk_errors
-from tdd.runs.folder import SCHEMA, fingerprint, log_findings, open_run_folder, read_sealed, run_head, write_run
+from tdd.runs.folder import (
+    SCHEMA,
+    fingerprint,
+    log_findings,
+    open_run_folder,
+    read_file,
+    read_sealed,
+    run_head,
+    write_run,
+)
 from tdd.texts import load_texts
 from tdd.validate import InputError
 from tdd.validate.arrays import as_count
@@ -39,6 +48,10 @@ LOCAL_PROMPT = "paraphrase: {text}"
 SERVICE_PROMPT = "Paraphrase the following text. Keep its meaning. Answer with the paraphrase only.\n\n{text}"
 _LOCAL = {"temperature": 1.9, "top_k": 50, "top_p": 0.95}
 _SERVICE = {"temperature": 1.0, "top_k": None, "top_p": 0.95}
+_REDRAWS = 5
+"""How often a text is drawn at most until it is not empty."""
+_LONGEST_SOURCE, _LONGEST_ANSWER = 2_048, 4_096
+"""Most tokens of what is paraphrased at once, whose attention takes their square, and of an answer."""
 _ROWS = 8
 """Sentences that the local model works on together; fewer are filled up, so that all meet one compiled program."""
 _SENTENCE_END = re.compile(
@@ -109,6 +122,13 @@ def paraphrase(
 
     Cost: one generation of at most max_tokens tokens for each sentence and version.
     """
+    for name, value, kinds in (
+        ("model", model, (str, os.PathLike)),
+        ("endpoint", endpoint, (str, type(None))),
+        ("audited", audited, (str, os.PathLike, type(None))),
+    ):
+        if not isinstance(value, kinds):
+            raise InputError(f"{name} must be a path or a name, got {value!r}")
     read = load_texts(texts)
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     defaults, words = (_SERVICE, SERVICE_PROMPT) if endpoint is not None else (_LOCAL, LOCAL_PROMPT)
@@ -134,7 +154,9 @@ def paraphrase(
     folder = pathlib.Path(out)
     open_run_folder(folder, fingerprint(facts), f"paraphrases of {read.source} by {options['model']}")
     if (folder / "run.json").exists():
-        return read_sealed(folder / "run.json", SCHEMA, "remove the folder and run again")
+        run = read_sealed(folder / "run.json", SCHEMA, "remove the folder and run again")
+        read_file(folder / TABLE, run)
+        return run
     pieces = [_pieces(text, options["sentence_words"]) for text in read.texts]
     answers = _answered(folder / ANSWERS, pieces, options, writer)
     rows = [*_rows(read, pieces, answers, options)]
@@ -158,6 +180,8 @@ def _check_options(options: Mapping[str, Any]) -> None:
             raise InputError(f"{name} must be a number in {least}..{most}, got {value!r}")
     if 0 < decoding["temperature"] < _COLDEST:
         raise InputError(f"temperature must be 0 or at least {_COLDEST}, got {decoding['temperature']!r}")
+    if decoding["max_tokens"] > _LONGEST_ANSWER:
+        raise InputError(f"max_tokens must be at most {_LONGEST_ANSWER}, got {decoding['max_tokens']}")
     if decoding["top_k"] is not None:
         as_count(decoding["top_k"], "top_k")
     if not isinstance(prompt, str) or prompt.count("{text}") != 1:
@@ -170,7 +194,7 @@ def _check_not_audited(
     """The paraphraser is not the model that is audited, by its name or by its files."""
     if audited is None:
         return
-    paraphraser, suspect = (os.fspath(one).split("@")[0].rstrip("/").casefold() for one in (options["model"], audited))
+    paraphraser, suspect = (_without_revision(os.fspath(one)).casefold() for one in (options["model"], audited))
     same = paraphraser == suspect
     if options["endpoint"] is not None:
         same |= paraphraser.rsplit("/", 1)[-1] == suspect.rsplit("/", 1)[-1]
@@ -180,9 +204,15 @@ def _check_not_audited(
         same |= of_files(audited) == facts["sha256"]
     if same:
         raise InputError(
-            f"model {options['model']!r} is the audited model: its paraphrases are what it predicts well, whether or "
-            "not it has seen the texts, so that ktd compares unlike things; give another paraphraser"
+            f"model {options['model']!r} is the audited model, or has its name: its paraphrases are what it "
+            "predicts well, whether or not it has seen the texts, so that ktd compares unlike things; give another "
+            "paraphraser"
         )
+
+
+def _without_revision(name: str) -> str:
+    """The name of a model, without the revision of a hub id and without slashes at the end."""
+    return (name if os.path.isdir(name) or "@" not in name.rpartition("/")[2] else name.rpartition("@")[0]).rstrip("/")
 
 
 def _pieces(text: str, sentence_words: int) -> list[tuple[str, str]]:
@@ -230,7 +260,8 @@ def _read_answers(place: pathlib.Path) -> dict[str, Mapping[str, Any]]:
     """The whole lines of the file; the beginning of a line, which a run left that was stopped, is removed."""
     if not place.exists():
         return {}
-    data = place.read_bytes()
+    with disk_errors(place):
+        data = place.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     held = {}
     for number, line in enumerate(whole.splitlines(), 1):
@@ -239,7 +270,7 @@ def _read_answers(place: pathlib.Path) -> dict[str, Mapping[str, Any]]:
             name, answer, cut = row["name"], row["answer"], row["cut"]
             if not isinstance(name, str) or not isinstance(answer, str) or not isinstance(cut, bool):
                 raise TypeError
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(f"{place}: line {number} is damaged; remove that line and run again") from error
         held[name] = row
     if len(whole) < len(data):
@@ -291,7 +322,7 @@ def _record(
         if copies > _COPIES_WARNED * len(rows):
             warnings.append(f"{column}: {copies} of {len(rows)} are the text itself; ktd cannot tell a copy from it")
         if empty := sum(not ratio for ratio in ratios):
-            warnings.append(f"{column}: {empty} of {len(rows)} are empty; leave these texts out of the audit")
+            warnings.append(f"{column}: {empty} of {len(rows)} are empty; take these texts out and run again")
         if not _SHORT <= median <= _LONG:
             warnings.append(f"{column}: the median length is {median:.2f} of the text's; lengths alone tell them apart")
         if cut:
@@ -326,8 +357,6 @@ class _LocalT5:
         """(name, answer, whether it was cut) of each prompt; those of similar lengths together."""
         if not prompts:
             return
-        import jax
-
         from tdd.models.t5 import generate, load_t5
 
         spec, params, tokenizer = load_t5(self._folder)
@@ -335,8 +364,30 @@ class _LocalT5:
         for name, prompt in prompts.items():
             tokens = list(tokenizer(prompt)["input_ids"])
             rows[name] = tokens if tokens[-1:] == [spec.end] else [*tokens, spec.end]
+            if len(rows[name]) > _LONGEST_SOURCE:
+                raise InputError(
+                    f"a piece of {len(rows[name])} tokens is too long for one answer (at most {_LONGEST_SOURCE}); "
+                    f"divide it into sentences or lines: {prompt[:60]!r}..."
+                )
         decoding = {**self.decoding, "top_k": self.decoding["top_k"] or spec.vocab_size}
         longest = decoding.pop("max_tokens")
+        for attempt in range(_REDRAWS if decoding["temperature"] else 1):
+            empty = {}
+            for name, ids, cut in self._drawn(generate, spec, params, rows, attempt, longest, decoding):
+                text = tokenizer.decode(ids, skip_special_tokens=True).strip()
+                if text or attempt + 1 == _REDRAWS or not decoding["temperature"]:
+                    yield name, text, cut
+                else:
+                    empty[name] = rows[name]
+            rows = empty
+
+    @staticmethod
+    def _drawn(
+        generate: Any, spec: Any, params: Any, rows: Mapping[str, list[int]], attempt: int, longest: int, decoding: Any
+    ) -> Iterator[tuple[str, np.ndarray, bool]]:
+        """(name, token ids, whether the answer was cut) of each row; another attempt draws with other keys."""
+        import jax
+
         for batch in _batches(rows):
             length = _padded(len(rows[batch[0]]))
             tokens = np.full((_ROWS, length), spec.padding, np.int32)
@@ -347,11 +398,13 @@ class _LocalT5:
             mask[len(batch) :, 0] = True
             seeds = [int(name[:8], 16) for name in batch] + [0] * (_ROWS - len(batch))
             keys = jax.vmap(jax.random.key)(np.array(seeds, np.uint32))
+            if attempt:
+                keys = jax.vmap(jax.random.fold_in, (0, None))(keys, 2**31 + attempt)  # tokens fold in their numbers
             written = np.asarray(generate(spec, params, tokens, mask, keys, longest=longest, **decoding))
             for name, ids in zip(batch, written[: len(batch)], strict=True):
                 cut = spec.end not in ids
                 ids = ids if cut else ids[: ids.tolist().index(spec.end)]
-                yield name, tokenizer.decode(ids, skip_special_tokens=True).strip(), cut
+                yield name, ids, cut
 
 
 def _padded(length: int) -> int:
@@ -403,8 +456,9 @@ class _Service:
         plain = endpoint.isascii() and endpoint.isprintable() and " " not in endpoint
         try:
             parts = urllib.parse.urlsplit(endpoint)
-            known = plain and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # brackets without end, a port that is no number
+            host = (parts.hostname or "").encode("idna")
+            known = plain and parts.scheme in ("http", "https") and bool(host) and parts.port != 0
+        except ValueError:  # brackets without end, a port that is no number, a name of empty or long parts
             known = False
         if not known:
             raise InputError(f"endpoint must be an http or https address, got {endpoint.split('@')[-1]!r}")
@@ -440,7 +494,7 @@ class _Service:
         reason = ""
         for attempt in range(self._attempts):
             try:
-                return _content(self._send(json.dumps(body).encode()))
+                return self._content(self._send(json.dumps(body).encode()))
             except _NoAnswer as failure:
                 reason = self._clean(str(failure))
                 wait = min(_LONGEST_WAIT, max(2**attempt, failure.wait or 0))
@@ -462,7 +516,7 @@ class _Service:
                 content = response.read(_LARGEST + 1)
         except urllib.error.HTTPError as error:
             with error:
-                said = _shown(_read_some(error))
+                said = self._shown(_read_some(error))
             if error.code in _AGAIN:
                 raise _NoAnswer(f"status {error.code}: {said}", _seconds(error.headers.get("Retry-After"))) from None
             raise InputError(self._clean(f"{self._address} refuses the request, status {error.code}: {said}")) from None
@@ -473,21 +527,29 @@ class _Service:
         return content
 
     def _clean(self, text: str) -> str:
-        """The text without the key, which a service may repeat."""
-        return text.replace(self._key, "[key]") if self._key else text
+        """The text without the key, which a service may repeat, as it is or escaped in JSON."""
+        for form in (self._key, json.dumps(self._key)[1:-1], self._key.replace("/", "\\/")) if self._key else ():
+            text = text.replace(form, "[key]")
+        return text
 
+    def _shown(self, data: bytes) -> str:
+        """The beginning of an answer, in one line and without the key."""
+        text = " ".join(self._clean(data.decode("utf-8", "replace"))[: 8 * _SHOWN].split())
+        return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
-def _content(data: bytes) -> tuple[str, bool]:
-    """The first choice's text, and whether it was cut."""
-    try:
-        choice = json.loads(data)["choices"][0]
-        content, reason = choice["message"]["content"], choice.get("finish_reason")
-        content.encode()
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise _NoAnswer(f"no chat completion: {_shown(data)}") from None
-    if not content.strip():
-        raise _NoAnswer("an empty answer")
-    return content.strip(), reason == "length"
+    def _content(self, data: bytes) -> tuple[str, bool]:
+        """The first choice's text, and whether it was cut."""
+        try:
+            choice = json.loads(data)["choices"][0]
+            content, reason = choice["message"]["content"], choice.get("finish_reason")
+            content.encode()
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise _NoAnswer(f"no chat completion: {self._shown(data)}") from None
+        if not content.strip():
+            raise _NoAnswer("an empty answer")
+        if self._clean(content) != content:
+            raise _NoAnswer("an answer that holds the key")
+        return content.strip(), reason not in (None, "stop")
 
 
 def _read_some(error: urllib.error.HTTPError) -> bytes:
@@ -495,12 +557,6 @@ def _read_some(error: urllib.error.HTTPError) -> bytes:
         return error.read(_LARGEST)
     except (OSError, http.client.HTTPException):
         return b""
-
-
-def _shown(data: bytes) -> str:
-    """The beginning of an answer, in one line."""
-    text = " ".join(data[: 8 * _SHOWN].decode("utf-8", "replace").split())
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
 def _seconds(header: str | None) -> float | None:

@@ -251,17 +251,24 @@ def _write_paraphrases(arguments: argparse.Namespace) -> None:
             if getattr(arguments, name) is not None:
                 raise InputError(f"--{name.replace('_', '-')} is for --paraphraser MODEL; add that or leave it out")
         return
-    import tdd
+    from tdd.audit.decide import choose
     from tdd.audit.paraphrase import TABLE, paraphrase
     from tdd.procedures.ktd import KTD
+    from tdd.scoring.scores import parse_score
     from tdd.texts import load_texts
     from tdd.validate.arrays import as_count
 
     as_count(arguments.paraphrases, "--paraphrases")
-    if not isinstance(tdd.procedure(arguments.method), KTD):
+    choices = {name: getattr(arguments, name) for name in ("alpha", "delta", "seed", "null")}
+    if not isinstance(choose(arguments.method, others={}, **choices).procedure, KTD):
         raise InputError(f"--paraphraser is for --method ktd; leave it out with {arguments.method}")
-    for name in ("lm_eval", "knockoffs", "group_field", "shard", "flagged", "calibration_flagged"):
-        if getattr(arguments, name) is not None:
+    for name in names(",".join([*(arguments.score or ()), *filter(None, [arguments.extra_scores])])):
+        parse_score(name)
+    for name in (
+        "lm_eval", "knockoffs", "group_field", "shard", "flagged", "calibration_flagged", "coordinator",
+        "distributed",
+    ):  # fmt: skip
+        if getattr(arguments, name) not in (None, False):
             option = f"--{name.replace('_', '-')}"
             raise InputError(f"{option} is not possible beside --paraphraser; run tdd paraphrase first")
     _, candidates, calibration = _inputs(arguments)
@@ -269,19 +276,24 @@ def _write_paraphrases(arguments: argparse.Namespace) -> None:
         raise InputError("--paraphraser needs --out DIR, next to which the paraphrases are kept, and one model")
     reading = {"text_field": arguments.text_field, "id_field": arguments.id_field, "format": arguments.input_format}
     folder = pathlib.Path(f"{arguments.out.rstrip('/')}-paraphrases")
-    for role, source in (("candidates", candidates), ("calibration", calibration)):
-        if source is not None:
-            paraphrase(
-                load_texts(source, label_field=arguments.label_field, **reading),
-                out=folder / role,
-                model=arguments.paraphraser,
-                endpoint=arguments.endpoint,
-                api_key_variable=arguments.api_key_variable,
-                audited=arguments.model[0],
-                versions=arguments.paraphrases,
-                seed=arguments.seed,
-            )
-            setattr(arguments, role, str(folder / role / TABLE))
+    roles = {"candidates": candidates, "calibration": calibration}
+    texts = {
+        role: load_texts(source, label_field=arguments.label_field, **reading)
+        for role, source in roles.items()
+        if source is not None
+    }
+    for role, of_role in texts.items():
+        paraphrase(
+            of_role,
+            out=folder / role,
+            model=arguments.paraphraser,
+            endpoint=arguments.endpoint,
+            api_key_variable=arguments.api_key_variable,
+            audited=arguments.model[0],
+            versions=arguments.paraphrases,
+            seed=arguments.seed,
+        )
+        setattr(arguments, role, str(folder / role / TABLE))
     arguments.text_field, arguments.id_field, arguments.input_format = "text", "id", None
     arguments.label_field = arguments.label_field and "label"
     arguments.knockoffs = [f"paraphrase_{version + 1}" for version in range(arguments.paraphrases)]

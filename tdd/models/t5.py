@@ -141,7 +141,7 @@ def _read_spec(path: pathlib.Path, *, tied: bool) -> T5Spec:
             **fields,
             num_decoder_layers=fields["num_layers"] if own is None else own,
             gated=form == "gated-gelu",
-            tied_head=tied,
+            tied_head=tied and config.get("tie_word_embeddings") is not False,
             scaled_head=config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False),
             start=config.get("decoder_start_token_id", padding),
             end=config.get("eos_token_id", 1),

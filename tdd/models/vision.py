@@ -211,8 +211,10 @@ def pixels(image: Any, size: int) -> np.ndarray:
     The shorter side is padded on both ends with CLIP's mean colour (rounded down to whole numbers), as LLaVA-1.5 was
     trained; then follow a bicubic resize in whole numbers, division by 255, and CLIP's means and standard deviations.
 
+    An opacity channel is ignored, and so is the orientation that a camera wrote into the file.
+
     Args:
-      image: A PIL image in any mode.
+      image: A PIL image of 8 bits a channel.
       size: S.
     """
     from PIL import Image

@@ -39,6 +39,7 @@ __all__ = [
     "open_run_folder",
     "plain",
     "read_columns",
+    "read_file",
     "read_items",
     "read_run",
     "read_sealed",
@@ -208,7 +209,7 @@ def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = 
     Raises:
       InputError: no such table, one that was damaged or edited, or one of another run.
     """
-    data = _read_sealed(folder / name, run)
+    data = read_file(folder / name, run)
     try:
         header, *rows = [*csv.reader(io.StringIO(data.decode("utf-8"), newline=""))] or [[]]
     except (ValueError, csv.Error) as error:
@@ -242,7 +243,12 @@ def as_number(cell: str) -> float:
     return float(cell or "nan")
 
 
-def _read_sealed(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
+def read_file(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
+    """The content of a file of a finished run, checked against the SHA-256 in its run.json if that is given.
+
+    Raises:
+      InputError: no such file, or one that was damaged or edited.
+    """
     try:
         data = place.read_bytes()
     except OSError as error:
@@ -261,7 +267,7 @@ def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> di
         return None
     columns: dict[str, Sequence[Any]] = {}
     if place.stat().st_size >= plain_csv.LARGE:
-        columns.update(plain_csv.read_plain_csv(_read_sealed(place, run)) or {})
+        columns.update(plain_csv.read_plain_csv(read_file(place, run)) or {})
     if columns:
         _check_columns(place, _ITEM_COLUMNS, [*columns], (), _DECISION[0])
     else:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import vision_files
+from PIL import Image
 
 import tdd
 from tdd.audit.images import _DESCRIPTION, INSTRUCTION, SLICES, _read_and_describe
@@ -188,6 +189,21 @@ def test_memory_does_not_grow_with_the_number(model):
 def test_bad_input(model, table, options, message):
     with pytest.raises(InputError, match=message):
         tdd.score_images(model, table, progress=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (png(Image.new("1", (100_000, 1))), "100000 x 1 pixels are too many to pad to a square"),
+        (png(Image.new("I;16", (9, 9))), "mode I;16; convert them to 8 bits a channel"),
+        ("iVBOR" * 1000, "an encoded image must be bytes"),
+        ("a\0b", "there is no image file"),
+    ],
+    ids=["wide", "16 bits", "base64", "null"],
+)
+def test_pictures_that_would_be_read_wrongly(model, value, message):
+    with pytest.raises(InputError, match=message):
+        tdd.score_images(model, [{"image": value}], progress=False)
 
 
 def test_command(model, tmp_path, monkeypatch, capsys):

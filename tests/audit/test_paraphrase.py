@@ -5,6 +5,7 @@ import http.server
 import json
 import threading
 
+import jax
 import numpy as np
 import pytest
 from t5_files import write_t5
@@ -380,3 +381,77 @@ def test_an_audit_writes_its_paraphrases_first(service, tmp_path, capsys):
     assert "--paraphrases must be" in capsys.readouterr().err
     assert main(["audit", "model", "--candidates", "texts.jsonl", "--endpoint", service.address]) == 2
     assert "--endpoint is for --paraphraser MODEL" in capsys.readouterr().err
+    asked = len(service.requests)
+    for options in (("--alpha", "2"), ("--score", "losss"), ("--distributed",), ("--calibration", "none.jsonl")):
+        assert main([*command[:-1], str(tmp_path / "other"), "--method", "ktd", *options]) == 2
+    assert len(service.requests) == asked, "nothing is asked before the audit's options are known to be good"
+
+
+def test_an_answer_with_the_key_is_kept_nowhere(service, tmp_path, monkeypatch):
+    monkeypatch.setenv("SERVICE_KEY", KEY)
+    service.script = [(200, {}, completion(f"your key is {KEY}")), (401, {}, f"{'x' * 110} {KEY}".encode())]
+    with pytest.raises(InputError, match="refuses the request") as caught:
+        asked(service, tmp_path / "run", texts=TEXTS[:1], api_key_variable="SERVICE_KEY")
+    assert KEY[:8] not in str(caught.value)
+    assert KEY not in (tmp_path / "run" / "answers.jsonl").read_text()
+    slashed = "ab/cd"
+    monkeypatch.setenv("SERVICE_KEY", slashed)
+    service.script = [(200, {}, b'{"error": "ab\\/cd"}')] * 3
+    with pytest.raises(InputError, match=r"\[key\]") as caught:
+        asked(service, tmp_path / "other", texts=TEXTS[:1], api_key_variable="SERVICE_KEY")
+    assert "cd" not in str(caught.value).partition("no chat completion")[2]
+
+
+def test_a_finished_run_checks_its_table(service, tmp_path):
+    asked(service, tmp_path / "run", texts=TEXTS[:1])
+    (tmp_path / "run" / "paraphrases.jsonl").write_text("{}")
+    with pytest.raises(InputError, match="damaged or was edited"):
+        asked(service, tmp_path / "run", texts=TEXTS[:1])
+    (tmp_path / "run" / "paraphrases.jsonl").unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        asked(service, tmp_path / "run", texts=TEXTS[:1])
+
+
+def test_empty_answers_of_a_t5_are_drawn_again(tmp_path, monkeypatch):
+    from tdd.models import t5
+
+    keys, plain = [], t5.generate
+
+    def empty_twice(spec, params, tokens, mask, given, **options):
+        keys.append(np.asarray(jax.random.key_data(given)).tolist())
+        found = np.array(plain(spec, params, tokens, mask, given, **options))
+        if len(keys) < 3:
+            found[0] = spec.end
+        return found
+
+    monkeypatch.setattr(t5, "generate", empty_twice)
+    model = write_t5(tmp_path / "t5")
+    run = tdd.paraphrase(
+        [{"id": 1, "text": "3 4 5 6 7"}], out=tmp_path / "run", model=model, max_tokens=12, prompt="{text}"
+    )
+    assert len(keys) == 3
+    assert len({str(one[0]) for one in keys}) == 3
+    assert table(tmp_path / "run")[0]["paraphrase_1"]
+    assert not any("empty" in warning for warning in run["warnings"])
+    with pytest.raises(InputError, match="a piece of 3001 tokens is too long"):
+        tdd.paraphrase(["7 " * 3000], out=tmp_path / "long", model=model, prompt="{text}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"endpoint": "http://a..b/v1"}, "endpoint must be an http or https address"),
+        ({"endpoint": 5}, "endpoint must be a path or a name, got 5"),
+        ({"model": 5}, "model must be a path or a name, got 5"),
+        ({"audited": ("lm", 1)}, "audited must be a path or a name"),
+        ({"max_tokens": 10**8}, "max_tokens must be at most 4096"),
+    ],
+)
+def test_values_of_other_kinds(service, tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        asked(service, tmp_path / "run", **options)
+
+
+def test_a_revision_is_cut_from_hub_ids_alone():
+    assert module._without_revision("owner/name@main") == "owner/name"
+    assert module._without_revision("x@y/t5/") == "x@y/t5"

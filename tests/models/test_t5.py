@@ -193,3 +193,11 @@ def test_files_as_they_circulate(tmp_path):
     write_files(tmp_path / "nan", config, stored, tokenizer_size=VOCABULARY - 3)
     with pytest.raises(InputError, match="NaN or infinite numbers in 1 of"):
         load_t5(tmp_path / "nan")
+
+
+def test_a_head_of_its_own_must_be_stored(tmp_path):
+    folder = write_t5(tmp_path, "relu, tied")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    with pytest.raises(InputError, match=r"lm_head\.weight"):
+        load_t5(folder)
