@@ -77,7 +77,7 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows += [
             ("texts", f"{result['num_suspect']:,} suspect, {result['num_heldout']:,} held out"),
             ("splits", f"{result['num_splits']}, with a mean AUC of {result['auc']:.3f} on the texts not learned from"),
-            ("weights", f"{weights} (positive: suspects score lower)"),
+            ("weights", f"{weights} (positive: low scores speak for a suspect)"),
         ]
     return [
         *rows,
