@@ -132,11 +132,14 @@ def start(checkout: str) -> subprocess.Popen[str]:
 def run() -> int:
     """Print a line for each case; the exit status is 1 where one became slower."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("before")
-    parser.add_argument("after")
+    parser.add_argument("before", help="folder of a checkout")
+    parser.add_argument("after", help="folder of another one")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="cases, comma-separated")
     arguments = parser.parse_args()
+    for checkout in (arguments.before, arguments.after):
+        if not pathlib.Path(checkout, "tdd", "__init__.py").is_file():
+            parser.error(f"{checkout} is no checkout: there is no tdd/__init__.py in it (git worktree add DIR COMMIT)")
     wanted = [name for name in names() if name in arguments.only.split(",") or not arguments.only]
     workers = [start(arguments.before), start(arguments.after)]
     slower = []
