@@ -53,7 +53,7 @@ def _add_dataset(commands: Any) -> None:
         "dataset",
         _dataset,
         "was a model trained on a set of texts, beside texts of the same owner that were kept back?",
-        usual=("--suspects", "--heldout", "--score", "--test", "--alpha", "--out", "--device"),
+        usual=("--suspects", "--heldout", "--group-field", "--score", "--test", "--alpha", "--out", "--device"),
     )
     dataset.add_argument("model", help="checkpoint folder or hub id")
     group = dataset.add_argument_group("data")
@@ -62,6 +62,9 @@ def _add_dataset(commands: Any) -> None:
         "--heldout", required=True, metavar="FILE", help="texts of the same kind that were kept from the training data"
     )
     _add_reading(group)
+    group.add_argument(
+        "--group-field", metavar="FIELD", help="group of each text, as the book of a passage; groups are then tested"
+    )
     group = dataset.add_argument_group("decision")
     group.add_argument(
         "--score",
@@ -120,8 +123,8 @@ def _dataset(arguments: argparse.Namespace) -> int:
 
     score = names(",".join(arguments.score or DATASET_SCORES))
     texts = (arguments.suspects, arguments.heldout)
-    options = {"score": score, "num_splits": arguments.splits, **_options(arguments)}
-    return _present(arguments, run_dataset_inference(arguments.model, *texts, **options))
+    own = {"score": score, "num_splits": arguments.splits, "group_field": arguments.group_field}
+    return _present(arguments, run_dataset_inference(arguments.model, *texts, **own, **_options(arguments)))
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:

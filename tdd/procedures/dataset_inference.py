@@ -33,7 +33,8 @@ _TESTS = ("permutation", "t")
 _ASSUMED = (
     "if the model was trained on neither set, the vectors of K scores of suspect and held-out items are exchangeable: "
     "one kind of text, divided item by item at random or by nothing that the scores see, and prepared and scored in "
-    "the same way; passages of one document, or copies, are not exchangeable one by one: take one of each document",
+    "the same way; passages of one document, or copies, are not exchangeable one by one: take one of each document, or "
+    "the mean of each",
     "the K scores, the test and the number of splits were fixed before any score was seen",
 )
 GUARANTEES: dict[str, Guarantee] = {
@@ -94,7 +95,7 @@ def dataset_inference(
     p-values are merged into p_(ceil(S/2))·S/ceil(S/2), about twice their median.
 
     Guarantee: P(p <= alpha) <= alpha if the model was trained on neither set and the K-vectors of scores of both are
-    exchangeable item by item (so one passage a document, and no copies), by `test`:
+    exchangeable item by item (so one passage a document, or the mean over each document, and no copies), by `test`:
       "permutation": the rank sum of g in B against rank sums of random labellings of B; finite-sample. Given A and the
         values of B without their labels, g is fixed, for it sees no label of B, and all labellings of B are equally
         likely. The merged p-value is valid however the splits depend on one another. Smallest possible value:

@@ -29,7 +29,7 @@ def read_rows(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.ndar
     Raises:
       InputError: no such table, one that was damaged or edited, or one of another run.
     """
-    types = {"document": str, "id": str, "role": str, "rank": int, "num_private": int}
+    types = {"document": str, "id": str, "role": str, "group": str, "rank": int, "num_private": int}
     columns = read_columns(
         folder, TABLES[run["kind"]], run, (), "run the test again", lambda name: types.get(name, as_number)
     )
@@ -73,10 +73,14 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append(("smallest p-value", format_p_value(math.exp(smallest), smallest)))
         rows.append(("documents", f"{result['num_documents']:,}, with {result['num_private']:,} private versions each"))
     else:
+        unit = result["unit"]
         weights = ", ".join(f"{name} {weight:+.2f}" for name, weight in result["weights"].items())
         rows += [
-            ("texts", f"{result['num_suspect']:,} suspect, {result['num_heldout']:,} held out"),
-            ("splits", f"{result['num_splits']}, with a mean AUC of {result['auc']:.3f} on the texts not learned from"),
+            (f"{unit}s", f"{result['num_suspect']:,} suspect, {result['num_heldout']:,} held out"),
+            (
+                "splits",
+                f"{result['num_splits']}, with a mean AUC of {result['auc']:.3f} on the {unit}s not learned from",
+            ),
             ("weights", f"{weights} (positive: low scores speak for a suspect)"),
         ]
     return [

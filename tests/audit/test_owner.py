@@ -8,6 +8,7 @@ import pytest
 from scored_models import random_texts, scored_model
 
 import tdd
+from tdd.audit.owner import group_means
 from tdd.cli import main
 from tdd.demo.data import demo_files, load_calibration, load_candidates
 from tdd.report import folder_report
@@ -193,6 +194,44 @@ def test_copies_in_a_set_and_sets_too_small_are_said():
     assert any("1 suspect texts are copies of others in their set" in warning for warning in found.run["warnings"])
     assert any("to expect from these sizes is 0.25, above the level 5%" in warning for warning in found.run["warnings"])
     assert found.p_value >= 0.25
+
+
+def rows_of(texts, name, size=2):
+    return [{"text": text, "book": f"{name}{i // size}"} for i, text in enumerate(texts)]
+
+
+def test_groups_are_tested_by_their_means(texts, tmp_path):
+    members, others = texts
+    sets = rows_of(members[:40], "m"), rows_of([*others[:39], others[0]], "o")
+    found = dataset(*sets, group_field="book", seed=3, out=tmp_path / "run")
+    scores = np.stack([found.rows["loss"], found.rows["min_k"]]).reshape(2, 40, 2).mean(2)
+    wanted = tdd.dataset_inference(scores[:, :20], scores[:, 20:], key=jax.random.key(3), num_splits=4)
+    assert found.p_value == pytest.approx(float(wanted.p_value), rel=1e-6)
+    assert (found.run["result"]["num_suspect"], found.run["result"]["num_heldout"]) == (20, 20)
+    assert any("1 held-out texts are copies" in warning for warning in found.run["warnings"])
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "20 suspect, 20 held out" in page
+    assert folder_report(tmp_path / "run")[1].verdict == found.run["outcome"]
+    with pytest.raises(InputError, match="holds a run of other inputs"):
+        dataset(*sets, seed=3, out=tmp_path / "run")
+
+
+def test_means_of_groups_leave_out_what_has_no_score():
+    scores = np.array([[1.0, np.nan, 4.0, np.nan], [0.0, 1.0, 2.0, 3.0]])
+    means = group_means(scores, ["a", "b", "a", "a"])
+    np.testing.assert_array_equal(means, [[2.5, np.nan], [5 / 3, 1]])
+
+
+@pytest.mark.parametrize(
+    ("suspect", "heldout", "message"),
+    [
+        (rows_of("abcdefgh", "x"), rows_of("ijklmnop", "x"), "group 'x0' is in both sets .4 are."),
+        (rows_of("abcdef", "x"), rows_of("ijklmnop", "y"), "suspect needs at least 4 groups, got 3"),
+    ],
+)
+def test_messages_of_groups(suspect, heldout, message):
+    with pytest.raises(InputError, match=message):
+        dataset(suspect, heldout, group_field="book")
 
 
 def test_sets_of_two_kinds_give_no_verdict(texts):

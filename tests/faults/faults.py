@@ -1138,6 +1138,13 @@ STUDIES = (
         ("tests/procedures/test_combined_score.py",),
     ),
     Fault(
+        "run_dataset_inference: texts without a score count as zeros in the mean of their group",
+        "tdd/audit/owner.py",
+        "np.add.at(count[row], index[real], 1)",
+        "np.add.at(count[row], index, 1)",
+        ("tests/audit/test_owner.py",),
+    ),
+    Fault(
         "dataset_inference: the fit sees the labels of the tested half",
         "tdd/procedures/dataset_inference.py",
         "label = jnp.where(fitted, is_suspect, -1)",

@@ -178,6 +178,28 @@ def test_splits_of_two_sets_are_merged_under_any_dependence(budget):
     must_be_caught(found["fisher"], 0.05, budget)
 
 
+@pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
+def test_means_of_documents_keep_the_level_where_passages_do_not(budget):
+    """Documents of one or three passages share a level of their own; the twin takes passages for items."""
+    passages = jnp.arange(3)
+
+    def one(key):
+        own, noise, sizes, split = jax.random.split(key, 4)
+        values = 2 * jax.random.normal(own, (2, 32, 1)) + jax.random.normal(noise, (2, 32, 3))
+        real = passages < jnp.where(jax.random.bernoulli(sizes, 0.5, (32, 1)), 3, 1)
+        means = jnp.sum(jnp.where(real, values, 0), -1) / jnp.sum(real, -1)
+        options = {"key": split, "num_splits": 4, "num_draws": 39}
+        found = dataset_inference(means[:, :16], means[:, 16:], **options)
+        masks = {"suspect_mask": real[:16].reshape(-1), "heldout_mask": real[16:].reshape(-1)}
+        twin = dataset_inference(values[:, :16].reshape(2, -1), values[:, 16:].reshape(2, -1), **options, **masks)
+        return [(p <= 0.05 * (1 + 1e-5)).astype(jnp.float32) for p in (found.p_value, twin.p_value)]
+
+    means, broken = guarantees.simulate(one, seed=10)
+    guarantees.assert_at_most(means, 0.05, budget)
+    must_be_caught(broken, 0.05, budget)
+
+
 # --- across items under any dependence --------------------------------------------------------------------------------
 
 
