@@ -48,7 +48,9 @@ examples:
 
 def add(commands: Any) -> None:
     """Register the command."""
-    parser = command(commands, "score-logprobs", _run, "score texts from what was logged of each token, without the model")
+    parser = command(
+        commands, "score-logprobs", _run, "score texts from logged numbers of their tokens, without a model"
+    )
     parser.epilog = _EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("file", help="dump of log-probabilities or statistics: .jsonl, .json or .parquet, also .gz")
@@ -72,7 +74,7 @@ def add(commands: Any) -> None:
     )
     group.add_argument("--base", default="e", metavar="B", help="logarithm base: e, 2, 10 (default: %(default)s)")
     group.add_argument(
-        "--polarity", choices=["log_prob", "loss"], default="log_prob", help="log-probabilities are log p or -log p (default: %(default)s)"
+        "--polarity", choices=["log_prob", "loss"], default="log_prob", help="log p or -log p (default: %(default)s)"
     )
     group.add_argument(
         "--floor",
