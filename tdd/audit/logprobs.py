@@ -123,16 +123,7 @@ def score_log_probs(
     unit = "token"
     if "reference" in passes:
         other = seconds["reference"] = _matched("reference", reference, reading, dump)
-        same = bool(dump.tokens and other.tokens) and np.array_equal(dump.num_tokens, other.num_tokens)
-        evidence = evidence._replace(reference_loss=(_losses(other) if same else -other.sums / bytes_of)[None])
-        if not same:
-            if num_without_text:
-                raise InputError(
-                    "the reference dump has other numbers of tokens, so both losses must be per byte of text, and "
-                    f"{num_without_text} rows have no text: name their field with text_field, or give texts="
-                )
-            unit = "byte"
-            evidence = evidence._replace(tokens_per_byte=(dump.num_tokens if dump.tokens else 1.0) / bytes_of)
+        evidence, unit = _with_reference(evidence, dump, other, bytes_of)
     values: dict[str, np.ndarray] = {}
     for label, request in requests.items():
         values |= _values(label, request, dump, bytes_of, evidence)
@@ -150,6 +141,19 @@ def score_log_probs(
             "reference_unit": unit if "reference" in passes else None,
         },
     )
+
+
+def _with_reference(evidence: Evidence, dump: LogProbs, other: LogProbs, bytes_of: np.ndarray) -> tuple[Evidence, str]:
+    """The losses under the reference model, per token or, where texts have other numbers of tokens, per byte."""
+    if dump.tokens and other.tokens and np.array_equal(dump.num_tokens, other.num_tokens):
+        return evidence._replace(reference_loss=_losses(other)[None]), "token"
+    if num_without_text := int(np.isnan(bytes_of).sum()):
+        raise InputError(
+            "the reference dump has other numbers of tokens, so both losses must be per byte of text, and "
+            f"{num_without_text} rows have no text: name their field with text_field, or give texts="
+        )
+    per_byte = (dump.num_tokens if dump.tokens else 1.0) / bytes_of
+    return evidence._replace(reference_loss=(-other.sums / bytes_of)[None], tokens_per_byte=per_byte), "byte"
 
 
 def _values(

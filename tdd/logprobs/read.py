@@ -104,7 +104,9 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     slices = joined(rows.source, [one.slices for one in read], groups)
 
     def of_items(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-        return tuple(np.concatenate([arrays[i] for i in group]) for group in groups)
+        return tuple(
+            arrays[group[0]] if len(group) == 1 else np.concatenate([arrays[i] for i in group]) for group in groups
+        )
 
     statistics = {key: of_items([one.statistics[key] for one in read]) for key in read[0].statistics}
     sums = [values.sum() for values in statistics["log_prob"]] if "log_prob" in statistics else [math.nan] * len(ids)
