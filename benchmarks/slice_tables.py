@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Any
 
 from tdd.report.page import markdown_table
@@ -84,13 +85,15 @@ def _proportions(result: dict[str, Any]) -> tuple[str, str]:
 
 
 def _null(result: dict[str, Any]) -> str:
-    rows = result["null"]
-    worst = {alpha: max(row["any"] for row in rows if row["alpha"] == alpha) for alpha in (0.05, 0.1, 0.2)}
-    rates = ", ".join(f"{rate:.3f} at {alpha:g}" for alpha, rate in worst.items())
+    rows, (calibration, candidates) = result["null"], result["nothing"]
+    levels = sorted({row["alpha"] for row in rows})
+    of_level = {alpha: [row["any"] for row in rows if row["alpha"] == alpha] for alpha in levels}
+    rates = "; ".join(f"{alpha:g}: {fmean(found):.3f}, {max(found):.3f}" for alpha, found in of_level.items())
     low, high = (pick(row["auc"] for row in rows) for pick in (min, max))
     return (
-        f"Nothing to find: of a pool that the same models have not seen, PTDI (`tdd.ptdi`'s default) selects anything "
-        f"in so many of {result['divisions']} random divisions, the largest of {len(rows) // len(worst)} scores and "
-        f"slices: {rates}. The AUC of labels that mean nothing there is {low:.3f} to {high:.3f} (means over the seeds, "
-        f"standard errors at most {_largest_error(rows, 'auc')})."
+        f"Nothing to find: from a pool that the same models have not seen, vanilla PTDI selects "
+        f"anything in so many of {result['divisions']:,} random divisions of {calibration} calibration items and "
+        f"{candidates} candidates, by level the mean and the largest of {len(rows) // len(levels)} scores and slices: "
+        f"{rates} (largest standard error {_largest_error(rows, 'any')}). The AUC of labels that mean nothing there is "
+        f"{low:.3f} to {high:.3f} (standard errors at most {_largest_error(rows, 'auc')})."
     )

@@ -165,6 +165,7 @@ class _Positions(NamedTuple):
 
 
 def _positions(source: str, entry: Entry, reading: Reading, scale: float) -> _Positions:
+    """Check the numbers of an entry, and leave out positions without context and, with slices, those in none."""
     own = {"log_probs": entry.values} if isinstance(entry.values, Sequence) else {}
     lists = {**own, **entry.statistics}
     first = {name: len(values) > 0 and values[0] is None for name, values in lists.items()}
@@ -176,8 +177,8 @@ def _positions(source: str, entry: Entry, reading: Reading, scale: float) -> _Po
             "all lists or in none"
         )
     found = {} if entry.values is None else {"log_prob": _log_probs(source, entry, reading, scale, offset)}
-    for name in STATISTICS:
-        if name in lists:
+    for name in (name for name in STATISTICS if name in lists):
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
             found[name] = check_numbers(source, entry.place, lists[name][offset:], offset, name) * scale
     check_statistics(f"{source}: {entry.place}", found, scale, offset)
     num_floored = 0

@@ -101,7 +101,7 @@ def check_statistics(where: str, nats: Mapping[str, np.ndarray], scale: float, o
     for name, values in nats.items():
         if name != "log_prob":
             refuse(~np.isfinite(values), f" of {name} holds ", values, "; leave the row out or compute it again")
-    for name in {"sigma", "m_entropy"} & nats.keys():
+    for name in (name for name in ("sigma", "m_entropy") if name in nats):
         refuse(nats[name] < -_ROUNDING, f" of {name} holds ", nats[name], ", which is never below 0")
     entropies = {name: -nats[name] if name == "mu" else nats[name] for name in _ORDERS if name in nats}
     for name, entropy in entropies.items():

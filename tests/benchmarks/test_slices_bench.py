@@ -13,7 +13,7 @@ from tdd.models import vision
 SMALL = {
     "MEMBERS": 16, "NONMEMBERS": 16, "BACKGROUND": 16, "EPOCHS": 2, "SIZE": 14, "TOWER_WIDTH": 16, "TOWER_LAYERS": 1,
     "WIDTH": 16, "LAYERS": 1, "REPETITIONS": 200, "DIVISIONS": 20, "GAMMAS": ("0.5",), "SHARES": ("0.1", "1"),
-    "PROPORTIONS": (0.5,),
+    "PROPORTIONS": (0.5,), "NOTHING": (23, 6),
 }  # fmt: skip
 
 

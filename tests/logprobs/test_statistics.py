@@ -1,6 +1,7 @@
 """Statistics at every position, and slices: numbers as from the model, units, and what cannot be."""
 
 import csv
+import io
 import json
 import math
 
@@ -10,6 +11,7 @@ import vision_files
 from adapted_models import VOCABULARY, reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from word_tokenizer import word_tokenizer
 
 import tdd
@@ -36,15 +38,14 @@ def statistics(p):
     }
 
 
-def record(seed=0, n=7, first=None, **more):
+def record(seed=0, n=7, null=False, **more):
     """Statistics of random distributions over 50 tokens, and the log-probability of one drawn from each."""
     rng = np.random.default_rng(seed)
     p = rng.dirichlet(np.full(50, 0.3), n) + 1e-9
     p /= p.sum(-1, keepdims=True)
     log_probs = np.log([row[rng.choice(50, p=row)] for row in p])
     lists = {**statistics(p), "log_probs": log_probs.tolist()}
-    begun = {name: values if first is None else [first["value"], *values] for name, values in lists.items()}
-    return {"id": f"r{seed}", **begun, **more}
+    return {"id": f"r{seed}", **{name: [None] * null + values for name, values in lists.items()}, **more}
 
 
 def without(one, *names):
@@ -66,10 +67,6 @@ def model(tmp_path_factory):
 
 
 def png(seed):
-    import io
-
-    from PIL import Image
-
     buffer = io.BytesIO()
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, (12, 12, 3), np.uint8)).save(buffer, "PNG")
     return buffer.getvalue()
@@ -145,11 +142,11 @@ def test_scores_by_hand():
 
 
 def test_the_first_token_is_null_in_all_lists():
-    found = score_log_probs([record(first={"value": None})], RENYI)
+    found = score_log_probs([record(null=True)], RENYI)
     np.testing.assert_array_equal(found.num_tokens, [7])
     for name in RENYI:
         assert found[name][0] == score_log_probs([record()], name)[name][0]
-    mixed = {**record(first={"value": None}), "mu": [-0.1, *record()["mu"]]}
+    mixed = {**record(null=True), "mu": [-0.1, *record()["mu"]]}
     refuses([mixed], r"index 0: position 0 is null in log_probs and not in mu; the first token counts in all")
 
 
@@ -329,13 +326,14 @@ def test_impossible_numbers(one, message):
 
 
 def test_positions_are_counted_from_the_null():
-    one = record(first={"value": None})
+    one = record(null=True)
     one["renyi_two"][3] = -2.0
     refuses([one], r"position 3 of renyi_two holds -2;")
 
 
 def test_messages_give_the_numbers_of_the_file():
     refuses([spoiled("mu", 0.5)], r"position 2 of mu holds 0\.5;", base=2)
+    refuses([spoiled("mu", -1e308)], "position 2 of mu holds -inf", base=10)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
