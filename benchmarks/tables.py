@@ -13,7 +13,7 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from benchmarks import device_tables, leak_tables, order_tables
+from benchmarks import device_tables, leak_tables, order_tables, slice_tables
 from benchmarks.throughput import report
 from tdd.procedures.guarantees import all_guarantees
 from tdd.report import tables
@@ -485,6 +485,7 @@ _MEASURED: dict[str, Callable[[Results], str]] = {
     "rules": _rules,
     "exact_null": _exact_null,
     "scores": _scores,
+    "slices": slice_tables.slices,
     "aot": device_tables.aot,
     "precision": device_tables.precision,
 }

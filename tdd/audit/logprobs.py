@@ -1,4 +1,4 @@
-"""`tdd.score_log_probs`: token log-probabilities that somebody else computed → the scores they suffice for."""
+"""`tdd.score_log_probs`: what somebody else computed of each token → the scores that it suffices for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from tdd.logprobs import LogProbs, Reading, read_log_probs
 from tdd.records import Scores
-from tdd.scoring.scores import Evidence, ScoreRequest, check_score_names, padded_stats, parse_score
+from tdd.scoring.scores import SCORES, Evidence, ScoreRequest, check_score_names, padded_stats, parse_score
 from tdd.texts import load_texts
 from tdd.validate import InputError
 
@@ -47,12 +47,21 @@ def score_log_probs(
     """Score texts from log-probabilities of their tokens, without the model. LOWER = MORE member-like.
 
     Log-probabilities of the texts' own tokens suffice for "loss", "min_k" and "camia"; with the texts for "zlib" and
-    "loss_per_byte"; with a second dump for "lowercase" and "reference". The others need the whole distribution at
-    every position, or gradients, and are refused; the most likely tokens of a position (`top_logprobs`) never
-    suffice for them. The numbers are those of `tdd.score` on the same log-probabilities.
+    "loss_per_byte"; with a second dump for "lowercase" and "reference"; with the tokens' ids for "diversity".
+    Statistics of the distribution at every position suffice for "max_renyi" and "m_entropy", and beside the
+    log-probabilities for "min_k_plus_plus", "surp" and "acmia"; the most likely tokens of a position (`top_logprobs`)
+    suffice for none of these. Other scores need the model and are refused. The numbers are those of `tdd.score` and
+    `tdd.score_images` on the same log-probabilities and statistics.
 
     Layouts ("auto" tells them apart by their fields):
-      "plain": a record a text with a list of numbers, `{"id": "a1", "text": "...", "log_probs": [null, -3.2, ...]}`;
+      "plain": a record a text with a list of numbers, `{"id": "a1", "text": "...", "log_probs": [null, -3.2, ...]}`.
+        Beside or instead of it lists of the same length, entry t of the distribution that predicts token t, under the
+        names and with the definitions of `tdd.records.TokenStats`: "mu" (minus the entropy), "sigma", "renyi_half",
+        "renyi_two", "renyi_inf", "m_entropy"; and the tokens' ids, whole numbers, in "tokens". Entropies that cannot
+        belong to one distribution are refused: H_1/2 >= H_1 >= H_2 >= H_inf >= H_2 / 2 and -log p >= H_inf >= 0 must
+        hold up to the rounding of half precision. "slice" divides an item into parts: the name of the one that the
+        record holds, with a record of the same id for each part; or a list with a name, a list of names or null (in no
+        part) for every position;
       "openai": completions with `echo`, one or several choices a record, or a batch file; generated tokens are
         dropped;
       "vllm": `prompt_logprobs`, saved `RequestOutput`s or answers of the server; the prompt's own token is found by
@@ -73,8 +82,9 @@ def score_log_probs(
         number of tokens there, both losses are per byte of text.
       texts: the texts, matched by id, if the dump does not hold them; see `tdd.texts.load_texts`.
       format: one of the layouts.
-      base: base of the logarithms: "e", 2, 10 or another number above 1.
-      polarity: "log_prob" where numbers are log p, "loss" where they are -log p.
+      base: base of the logarithms, those of entropies too: "e", 2, 10 or another number above 1.
+      polarity: "log_prob" where log-probabilities are log p, "loss" where they are -log p. Other statistics keep their
+        sign.
       floor: see above; None makes minus infinity an error.
       field: the field with the list ("plain"); by default log_probs, logprobs, token_log_probs or token_logprobs.
       id_field: the field with identifiers; without it "id" ("custom_id", "doc_id"), else row numbers from 1.
@@ -84,12 +94,14 @@ def score_log_probs(
       first_entry: "vllm": the file kept vLLM's order, in which the prompt's token comes first.
 
     Returns:
-      `Scores`, a column for each name as it was written; the provenance has hashes, layout, units and counts.
+      `Scores`, a column for each name as it was written; with slices a column "<score> <slice>" for each of both, NaN
+      for an item without the slice, and `num_tokens` counts positions in any of them. The provenance has hashes,
+      layout, units and counts.
 
     Raises:
       InputError: a score that the numbers do not suffice for (all are named, with the reason); an unreadable or
-        ambiguous file; a positive, missing or NaN log-probability (row and value are named); repeated ids; rows
-        without a scored token; a second dump that lacks rows.
+        ambiguous file; a positive, missing or NaN log-probability, impossible statistics (row, position and value are
+        named); repeated ids; rows without a scored token; a second dump that lacks rows.
 
     >>> dump = [{"id": "a", "log_probs": [None, -1.0, -3.0]}, {"id": "b", "log_probs": [None, -0.5]}]
     >>> score_log_probs(dump, "loss")["loss"].tolist()
@@ -111,17 +123,10 @@ def score_log_probs(
     unit = "token"
     if "reference" in passes:
         other = seconds["reference"] = _matched("reference", reference, reading, dump)
-        same = bool(dump.tokens and other.tokens) and np.array_equal(dump.num_tokens, other.num_tokens)
-        evidence = evidence._replace(reference_loss=(_losses(other) if same else -other.sums / bytes_of)[None])
-        if not same:
-            if num_without_text:
-                raise InputError(
-                    "the reference dump has other numbers of tokens, so both losses must be per byte of text, and "
-                    f"{num_without_text} rows have no text: name their field with text_field, or give texts="
-                )
-            unit = "byte"
-            evidence = evidence._replace(tokens_per_byte=(dump.num_tokens if dump.tokens else 1.0) / bytes_of)
-    values = {label: _values(label, request, dump, bytes_of, evidence) for label, request in requests.items()}
+        evidence, unit = _with_reference(evidence, dump, other, bytes_of)
+    values: dict[str, np.ndarray] = {}
+    for label, request in requests.items():
+        values |= _values(label, request, dump, bytes_of, evidence)
     return Scores(
         dump.ids,
         values,
@@ -138,26 +143,54 @@ def score_log_probs(
     )
 
 
+def _with_reference(evidence: Evidence, dump: LogProbs, other: LogProbs, bytes_of: np.ndarray) -> tuple[Evidence, str]:
+    """The losses under the reference model, per token or, where texts have other numbers of tokens, per byte."""
+    if dump.tokens and other.tokens and np.array_equal(dump.num_tokens, other.num_tokens):
+        return evidence._replace(reference_loss=_losses(other)[None]), "token"
+    if num_without_text := int(np.isnan(bytes_of).sum()):
+        raise InputError(
+            "the reference dump has other numbers of tokens, so both losses must be per byte of text, and "
+            f"{num_without_text} rows have no text: name their field with text_field, or give texts="
+        )
+    per_byte = (dump.num_tokens if dump.tokens else 1.0) / bytes_of
+    return evidence._replace(reference_loss=(-other.sums / bytes_of)[None], tokens_per_byte=per_byte), "byte"
+
+
 def _values(
     label: str, request: ScoreRequest | None, dump: LogProbs, bytes_of: np.ndarray, evidence: Evidence
-) -> np.ndarray:
-    """One score of every text: [N] float64."""
+) -> dict[str, np.ndarray]:
+    """One score of every text, or of each slice of every text: [N] float64 by name of the column."""
     if label == CHOICE:
-        return np.array([np.logaddexp.reduce(sums) for sums in dump.choices]) - dump.sums
+        return {label: np.array([np.logaddexp.reduce(sums) for sums in dump.choices]) - dump.sums}
     if request is None:
-        return -dump.sums / bytes_of
-    rows = _rows(request, dump) if dump.tokens else -dump.sums
-    return np.asarray(request.finish(rows, evidence), np.float64)
+        return {label: -dump.sums / bytes_of}
+    parts: Mapping[str, tuple[np.ndarray, ...] | None] = {label: None}
+    if dump.slices:
+        parts = {f"{label} {name}": masks for name, masks in dump.slices.items()}
+    found = {}
+    for column, masks in parts.items():
+        rows = _rows(request, dump, masks) if dump.statistics else -dump.sums
+        found[column] = np.asarray(request.finish(rows, evidence), np.float64)
+    return found
 
 
-def _rows(request: ScoreRequest, dump: LogProbs) -> np.ndarray:
-    """The part of a score that comes from the tokens, texts of similar length together: [N] float64."""
-    counts, values = dump.num_tokens, np.empty(len(dump))
-    order = np.argsort(counts, kind="stable")
+def _rows(request: ScoreRequest, dump: LogProbs, masks: tuple[np.ndarray, ...] | None) -> np.ndarray:
+    """The part of a score that comes from the tokens that `masks` have: [N] float64, NaN where there are none.
+
+    Texts of similar length are computed together.
+    """
+    counts = dump.num_tokens if masks is None else np.array([np.count_nonzero(mask) for mask in masks])
+    fields = [name for name in request.reads if name != "tokens"]
+
+    def of_text(values: np.ndarray, text: int) -> np.ndarray:
+        return values if masks is None else values[masks[text]]
+
+    order, found = np.argsort(counts, kind="stable"), np.empty(len(dump))
     for group in np.split(order, range(_ROWS, len(order), _ROWS)):
-        columns = [dump.tokens[text][None] for text in group]
-        values[group] = request.rows(padded_stats(("log_prob",), columns, counts[group].max()))
-    return values
+        columns = [np.stack([of_text(dump.statistics[name][text], text) for name in fields]) for text in group]
+        ids = [of_text(dump.token_ids[text], text) for text in group] if "tokens" in request.reads else None
+        found[group] = request.rows(padded_stats(fields, columns, max(1, counts[group].max()), ids))
+    return found
 
 
 def _losses(dump: LogProbs) -> np.ndarray:
@@ -181,6 +214,9 @@ def _sizes(dump: LogProbs, texts: Any) -> tuple[np.ndarray, np.ndarray]:
 def _matched(name: str, source: Any, reading: Reading, dump: LogProbs) -> LogProbs:
     """The rows of a second dump in the order of the first."""
     other = read_log_probs(source, reading)
+    if other.slices or np.isnan(other.sums).any():
+        lacks = "holds slices of items" if other.slices else "has no log-probabilities"
+        raise InputError(f"{other.source}: {name} needs the log-probabilities of whole texts, and this file {lacks}")
     place = {identifier: index for index, identifier in enumerate(other.ids)}
     _check_matched(name, other.source, [identifier for identifier in dump.ids if identifier not in place])
     if name == "lowercase" and not other.tokens:
@@ -189,7 +225,7 @@ def _matched(name: str, source: Any, reading: Reading, dump: LogProbs) -> LogPro
     matched = dataclasses.replace(
         other,
         ids=dump.ids,
-        tokens=tuple(other.tokens[i] for i in order) if other.tokens else (),
+        statistics={"log_prob": tuple(other.tokens[i] for i in order)} if other.tokens else {},
         sums=other.sums[order],
         texts=tuple(other.texts[i] for i in order),
     )
@@ -210,6 +246,8 @@ def _summary(dump: LogProbs) -> dict[str, Any]:
         "num_texts": len(dump),
         "num_tokens": int(dump.num_tokens.sum()) or None,
         "num_floored": dump.num_floored,
+        "statistics": [*dump.statistics],
+        "slices": [*dump.slices],
     }
 
 
@@ -217,7 +255,7 @@ _NAMED = 5
 
 _WHOLE_VOCABULARY = (
     "needs {} at every position, sums over the whole vocabulary; the tokens' own log-probabilities do not hold them, "
-    "and top-k lists never suffice"
+    "and top-k lists never suffice. A plain file may have them as lists"
 )
 
 
@@ -230,10 +268,10 @@ def _check_sufficient(
     """Check that every score (None: one of sums) can be computed; all that cannot are named with their reasons."""
     reasons = {label: _missing(label, request, dump, num_without_text, seconds) for label, request in requests.items()}
     if listing := "; ".join(f"{label!r} {reason}" for label, reason in reasons.items() if reason):
-        possible = "loss, min_k, camia, zlib, lowercase, reference, loss_per_byte"
-        if not dump.tokens:
-            possible = "loss_per_byte, reference" + (", choice_loss" if dump.choices else "")
-        raise InputError(f"the log-probabilities do not suffice: {listing}. Possible from this file: {possible}")
+        known = {name: None if name in _OF_SUMS else parse_score(name) for name in (*SCORES, *_OF_SUMS)}
+        possible = [name for name, one in known.items() if not _missing(name, one, dump, 0, dict.fromkeys(seconds, 1))]
+        end = f". Possible from this file: {', '.join(possible)}" if possible else ""
+        raise InputError(f"the log-probabilities do not suffice: {listing}{end}")
     used = {name for request in requests.values() if request is not None for name in request.score.passes}
     for name, second in seconds.items():
         if second is not None and name not in used:
@@ -249,13 +287,17 @@ def _missing(
     )
     if label == CHOICE:
         return None if dump.choices else "needs the log-likelihoods of several choices (multiple_choice of lm-eval)"
+    if dump.slices and (request is None or request.score.name == "zlib" or {*request.score.passes} & {*seconds}):
+        return "needs whole texts, and this file holds slices of items"
+    if dump.statistics and not dump.tokens and (request is None or "log_prob" in request.reads):
+        return "needs the log-probabilities of the tokens, and this file has none"
     if request is None:
         return no_text if num_without_text else None
     score = request.score
-    beyond = [name for name in score.statistics if name not in ("log_prob", "tokens")]
+    beyond = [name for name in request.reads if name not in ("log_prob", "tokens", *dump.statistics)]
     if beyond:
         return _WHOLE_VOCABULARY.format(" and ".join(beyond))
-    if score.statistics != ("log_prob",):
+    if not score.statistics or score.corpus:
         return "needs the model itself, not only its log-probabilities; see tdd.score"
     for name in score.passes:
         if name not in seconds:
@@ -264,12 +306,14 @@ def _missing(
             return f"needs a second dump: give {name}="
     if score.least_references > 1:
         return "needs several reference models; see tdd.score"
-    if not dump.tokens and score.name != "reference":
+    if not dump.statistics and score.name != "reference":
         return (
             f"needs the log-probability of every token; {dump.format} files hold their sum and not their number, which "
             "suffices for 'loss_per_byte'"
         )
-    if num_without_text and (score.name == "zlib" or not dump.tokens):
+    if "tokens" in request.reads and not dump.token_ids:
+        return "needs the tokens' ids: whole numbers in a list tokens beside log_probs (plain)"
+    if num_without_text and (score.name == "zlib" or not dump.statistics):
         return no_text
     return None
 

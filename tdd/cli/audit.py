@@ -144,7 +144,7 @@ def _add_select(commands: Any) -> None:
         action="append",
         metavar="FIELDS",
         help="the column that decides; for td4eval, jmcs and jecs those of the detectors or models, repeated or "
-        "comma-separated (default: the only score column)",
+        "comma-separated; a semicolon stands for a comma in a name (default: the only score column)",
     )
     select.add_argument(
         "--knockoffs",
@@ -316,7 +316,7 @@ def _select(arguments: argparse.Namespace) -> int:
         "group_field": arguments.group_field,
         "format": arguments.input_format,
     }
-    scores, knockoffs = split(arguments.score), split(arguments.knockoffs)
+    scores, knockoffs = (names(",".join(given or ())) for given in (arguments.score, arguments.knockoffs))
     if arguments.higher_is_member:
         if not scores:
             from tdd.validate import InputError

@@ -12,11 +12,16 @@ __all__ = ["add"]
 _EXAMPLES = """\
 Log-probabilities of the texts' own tokens suffice for loss, min_k and camia;
 with the texts for zlib and loss_per_byte; with a second dump for lowercase and
-reference. The other scores need the model and are refused.
+reference; statistics of the distribution at every position for max_renyi, and
+with the log-probabilities for min_k_plus_plus, surp and acmia. Scores that the
+file does not suffice for are refused.
 
 layouts (told apart by their fields, or --input-format):
   plain    {"id": "a1", "text": "...", "log_probs": [null, -3.2, -0.1]}, one
-           line per text; also token_logprobs, and Parquet
+           line per text; also token_logprobs, and Parquet. Beside or instead
+           of them mu, sigma, renyi_half, renyi_two, renyi_inf, m_entropy, one
+           number a position, and slice: the part of the item that the line
+           holds, or one a position; columns are then "SCORE SLICE"
   openai   completions with echo=true: choices[].logprobs.token_logprobs; also
            batch files
   vllm     prompt_logprobs of vLLM, with prompt_token_ids or prompt_logprobs=0
@@ -32,6 +37,10 @@ examples:
       --reference-dump small.jsonl --out scores.csv
   tdd score-logprobs dump.parquet --log-prob-field nll --polarity loss \\
       --base 2 --out scores.csv
+  tdd score-logprobs images.jsonl --score "max_renyi:gamma=0.5;k=0.1" \\
+      --out images.csv      # of a vision-language model that tdd does not load
+  tdd select images.csv --calibration unseen.csv --alpha 0.1 \\
+      --score "max_renyi:gamma=0.5;k=0.1 image"
   tdd score-logprobs samples_wikitext.jsonl --score loss_per_byte \\
       --out scores.csv
 """
@@ -39,16 +48,18 @@ examples:
 
 def add(commands: Any) -> None:
     """Register the command."""
-    parser = command(commands, "score-logprobs", _run, "score texts from token log-probabilities, without the model")
+    parser = command(
+        commands, "score-logprobs", _run, "score texts from logged numbers of their tokens, without a model"
+    )
     parser.epilog = _EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("file", help="dump of log-probabilities: .jsonl, .json or .parquet, also .gz")
+    parser.add_argument("file", help="dump of log-probabilities or statistics: .jsonl, .json or .parquet, also .gz")
     parser.add_argument(
         "--score",
         action="append",
         metavar="NAMES",
-        help="repeated or comma-separated: loss, min_k, camia, zlib, lowercase, reference, loss_per_byte, "
-        "choice_loss; options after a colon (default: loss,min_k)",
+        help="repeated or comma-separated: scores of tdd score, loss_per_byte and choice_loss; options after a colon, "
+        "separated by semicolons (default: loss,min_k)",
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     parser.add_argument("--lowercase-dump", metavar="FILE", help="dump of the lowercased texts, matched by id")

@@ -1,6 +1,8 @@
 """Records with numbers of their own: a list with one number a token, or one sum for the whole text.
 
-Plain: {"id": "a1", "text": "...", "log_probs": [null, -3.2, -0.1]}.
+Plain: {"id": "a1", "text": "...", "log_probs": [null, -3.2, -0.1]}. Beside or instead of log_probs a record may have
+lists of `STATISTICS` of the distributions that predict the tokens, and the tokens' ids in tokens. Its slice is the name
+of the part of an item that it holds, or a list with a name, several or null for every position.
 
 lm-evaluation-harness, `samples_*.jsonl` (`tdd.texts.samples` has the fields): `filtered_resps` is [sum] for
 `loglikelihood_rolling`, [[sum, is_greedy]] for `loglikelihood` of a continuation (the last argument) given a context,
@@ -15,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tdd.logprobs.record import Entry, check_lengths, check_list
+from tdd.logprobs.slices import check_slices
+from tdd.logprobs.statistics import STATISTICS
 from tdd.texts.rows import Rows, shown
 from tdd.texts.samples import request_parts
 from tdd.validate import InputError
@@ -26,24 +30,43 @@ FIELDS = ("log_probs", "logprobs", "token_log_probs", "token_logprobs")
 
 
 def plain_entries(rows: Rows, *, field: str | None, id_field: str | None, text_field: str) -> Iterator[Entry]:
-    """One text a row; the list may begin with null, for the first token, which has no context."""
+    """One text a row, or one slice of it; lists may begin with null, for the first token, which has no context."""
     present = [field] if field is not None else [name for name in FIELDS if name in rows.fields]
-    if len(present) != 1 or present[0] not in rows.fields:
+    statistics = [name for name in STATISTICS if name in rows.fields and name != field]
+    if len(present) > 1 or not set(present) <= set(rows.fields) or not (present or statistics):
         wanted = f"there is no field {field!r}" if field is not None else f"the list of numbers could be {present}"
         found = ", ".join(map(str, rows.fields))
         raise InputError(f"{rows.source}: {wanted}; fields found: {found}; name one with field=")
-    name = present[0]
+    columns = {name: rows.column(name) for name in (*present, *statistics)}
+    sliced = "slice" in rows.fields
 
-    def column(name: str | None) -> list[Any]:
-        return list(rows.column(name)) if name in rows.fields and name is not None else [None] * rows.num_rows
+    def column(name: str) -> Sequence[Any]:
+        return rows.column(name) if name in rows.fields else [None] * rows.num_rows
 
-    columns = (column(name), column(id_field or "id"), column(text_field), column("tokens"))
-    for index, (values, identifier, text, tokens) in enumerate(zip(*columns, strict=True)):
-        place = rows.place(index)
-        check_list(rows.source, place, name, values)
+    beside = (column(id_field or "id"), column(text_field), column("tokens"), column("slice"))
+    for index, (identifier, text, tokens, slices) in enumerate(zip(*beside, strict=True)):
+        place, lists = rows.place(index), {name: values[index] for name, values in columns.items()}
+        for name, values in lists.items():
+            check_list(rows.source, place, name, values)
+        first, *others = ((name, len(values)) for name, values in lists.items())
         if isinstance(tokens, list):
-            check_lengths(rows.source, place, (name, len(values)), ("tokens", len(tokens)))
-        yield Entry(place, values, identifier, text if isinstance(text, str) else None)
+            others.append(("tokens", len(tokens)))
+        for other in others:
+            check_lengths(rows.source, place, first, other)
+        yield Entry(
+            place,
+            lists[present[0]] if present else None,
+            identifier,
+            text if isinstance(text, str) else None,
+            statistics={name: lists[name] for name in statistics},
+            token_ids=tokens if isinstance(tokens, list) and all(map(_is_id, tokens)) else (),
+            slices=check_slices(rows.source, place, slices, first) if sliced else None,
+        )
+
+
+def _is_id(token: Any) -> bool:
+    """Whether it is a token's id: two tokens may have the same string."""
+    return type(token) is int and abs(token) < 2**31
 
 
 def lm_eval_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Iterator[Entry]:

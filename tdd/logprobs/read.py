@@ -11,12 +11,14 @@ import numbers
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tdd.logprobs import plain, servers
 from tdd.logprobs.record import Entry, LogProbs
+from tdd.logprobs.slices import check_one_layout, joined, masks_of
+from tdd.logprobs.statistics import STATISTICS, check_log_probs, check_numbers, check_statistics
 from tdd.texts import Rows, hash_texts, read_rows
 from tdd.texts import rows as text_checks
 from tdd.validate import InputError
@@ -86,38 +88,109 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     rows = _rows(source)
     name = _detect(rows) if reading.format == "auto" else reading.format
     entries = list(_entries(rows, name, reading))
-    ids = tuple(str(number) for number in range(1, len(entries) + 1))
-    num_without_id = sum(entry.id is None for entry in entries)
-    if num_without_id and (num_without_id < len(entries) or reading.id_field is not None):
-        raise InputError(f"{rows.source}: {num_without_id} of {len(entries)} rows have no id; give all an id, or none")
-    if not num_without_id:
-        given = [entry.id for entry in entries]
-        ids = text_checks.identifier_column(rows.source, given, lambda index: entries[index].place)
-    tokens, num_floored = [_log_probs(rows.source, entry, reading, scale) for entry in entries], 0
+    check_one_layout(rows.source, entries)
+    ids, groups = _items(rows.source, entries, reading)
+    read = [_positions(rows.source, entry, reading, scale) for entry in entries]
     several = [entry._replace(values=entry.choices) for entry in entries if entry.choices]
-    choices = [_log_probs(rows.source, entry, reading, scale) for entry in several]
+    choices = [_log_probs(rows.source, entry, reading, scale, 0) for entry in several]
     if reading.floor is not None:
-        num_floored = sum(int(np.count_nonzero(values <= reading.floor)) for values in tokens)
-        tokens, choices = ([np.maximum(values, reading.floor) for values in part] for part in (tokens, choices))
-    if num_floored:
+        choices = [np.maximum(values, reading.floor) for values in choices]
+    if num_floored := sum(one.num_floored for one in read):
         _logger.warning(
             "%s: %d log-probabilities are at or below %g, which servers write for minus infinity; they count as %g",
             *(rows.source, num_floored, reading.floor, reading.floor),
         )
     choices = choices if len(choices) == len(entries) else []
-    hashed = [np.concatenate(parts) for parts in zip(tokens, choices, strict=True)] if choices else tokens
+    slices = joined(rows.source, [one.slices for one in read], groups)
+
+    def of_items(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        return tuple(
+            arrays[group[0]] if len(group) == 1 else np.concatenate([arrays[i] for i in group]) for group in groups
+        )
+
+    statistics = {key: of_items([one.statistics[key] for one in read]) for key in read[0].statistics}
+    sums = [values.sum() for values in statistics["log_prob"]] if "log_prob" in statistics else [math.nan] * len(ids)
+    hashed = [*statistics.values(), *([choices] if choices else []), *slices.values()]
+    names = "" if [*statistics] == ["log_prob"] and not slices else repr((*statistics, *slices))
+    with_ids = name != "lm-eval" and all(len(one.token_ids) for one in read)
     return LogProbs(
         ids,
-        () if name == "lm-eval" else tuple(tokens),
-        np.array([values.sum() for values in tokens], np.float64),
-        tuple(entry.text for entry in entries),
+        {} if name == "lm-eval" else statistics,
+        np.array(sums, np.float64),
+        tuple(next((entries[i].text for i in group if entries[i].text is not None), None) for group in groups),
         name,
         num_floored,
         rows.source,
-        sha256=hash_texts(ids, [hashlib.sha256(values.astype("<f8").tobytes()).hexdigest() for values in hashed]),
+        sha256=hash_texts(ids, [_hash_numbers(names, arrays) for arrays in zip(*hashed, strict=True)]),
         file_sha256=_hash_file(source),
         choices=tuple(choices),
+        token_ids=of_items([one.token_ids for one in read]) if with_ids else (),
+        slices=slices,
     )
+
+
+def _items(source: str, entries: Sequence[Entry], reading: Reading) -> tuple[tuple[str, ...], list[list[int]]]:
+    """Identifiers of the N items, and the entries of each: one, or one for each of its slices."""
+    num_without_id = sum(entry.id is None for entry in entries)
+    if num_without_id and (num_without_id < len(entries) or reading.id_field is not None):
+        raise InputError(f"{source}: {num_without_id} of {len(entries)} rows have no id; give all an id, or none")
+    in_parts = any(isinstance(entry.slices, str) for entry in entries)
+    if num_without_id and in_parts:
+        raise InputError(f"{source}: rows of one slice each belong together by their id, and have none")
+    if num_without_id:
+        return tuple(str(number) for number in range(1, len(entries) + 1)), [[i] for i in range(len(entries))]
+    groups: dict[Any, list[int]] = {}
+    for i, entry in enumerate(entries):
+        groups.setdefault(str(entry.id) if in_parts else i, []).append(i)
+    first = [group[0] for group in groups.values()]
+    ids = text_checks.identifier_column(source, [entries[i].id for i in first], lambda k: entries[first[k]].place)
+    for identifier, group in zip(ids, groups.values(), strict=True):
+        seen: dict[Any, int] = {}
+        for i in group:
+            if (other := seen.setdefault(entries[i].slices if in_parts else i, i)) != i:
+                raise InputError(
+                    f"{source}: the slice {entries[i].slices!r} of {identifier!r} is at {entries[other].place} and "
+                    f"{entries[i].place}; an item has each slice once"
+                )
+    return ids, [*groups.values()]
+
+
+class _Positions(NamedTuple):
+    """The scored positions of an entry: [n] of every statistic, in nats, of every slice, and of the tokens' ids."""
+
+    statistics: dict[str, np.ndarray]
+    slices: dict[str, np.ndarray]
+    token_ids: np.ndarray
+    num_floored: int
+
+
+def _positions(source: str, entry: Entry, reading: Reading, scale: float) -> _Positions:
+    """Check the numbers of an entry, and leave out positions without context and, with slices, those in none."""
+    own = {"log_probs": entry.values} if isinstance(entry.values, Sequence) else {}
+    lists = {**own, **entry.statistics}
+    first = {name: len(values) > 0 and values[0] is None for name, values in lists.items()}
+    offset = int(any(first.values()))  # the first token has no context
+    if offset and not all(first.values()):
+        absent, given = (next(name for name in first if first[name] is null) for null in (True, False))
+        raise InputError(
+            f"{source}: {entry.place}: position 0 is null in {absent} and not in {given}; the first token counts in "
+            "all lists or in none"
+        )
+    found = {} if entry.values is None else {"log_prob": _log_probs(source, entry, reading, scale, offset)}
+    for name in (name for name in STATISTICS if name in lists):
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
+            found[name] = check_numbers(source, entry.place, lists[name][offset:], offset, name) * scale
+    check_statistics(f"{source}: {entry.place}", found, scale, offset)
+    num_floored = 0
+    if reading.floor is not None and "log_prob" in found:
+        num_floored = int(np.count_nonzero(found["log_prob"] <= reading.floor))
+        found["log_prob"] = np.maximum(found["log_prob"], reading.floor)
+    length = len(next(iter(found.values())))
+    masks, ids = masks_of(source, entry, offset, length), np.array(entry.token_ids[offset:], np.int64)
+    if masks and not (kept := np.logical_or.reduce([*masks.values()])).all():
+        found = {name: values[kept] for name, values in found.items()}
+        masks, ids = {name: mask[kept] for name, mask in masks.items()}, ids[kept] if len(ids) else ids
+    return _Positions(found, masks, ids, num_floored)
 
 
 def _rows(source: Any) -> Rows:
@@ -137,7 +210,7 @@ def _detect(rows: Rows) -> str:
         return _server_layout(rows.column("choices" if "choices" in fields else "response")[0])
     if "doc_id" in fields and fields & {"filtered_resps", "resps"}:
         return "lm-eval"
-    if fields & set(plain.FIELDS):
+    if fields & {*plain.FIELDS, *STATISTICS}:
         return "plain"
     raise InputError(
         f"{rows.source}: no layout of token log-probabilities that is known; fields found: "
@@ -172,14 +245,19 @@ def _entries(rows: Rows, name: str, reading: Reading) -> Iterator[Entry]:
     return readers[name](rows, id_field=reading.id_field, text_field=reading.text_field)
 
 
-def _log_probs(source: str, entry: Entry, reading: Reading, scale: float) -> np.ndarray:
-    """The scored tokens' log-probabilities in nats: [n] float64, n >= 1."""
+def _log_probs(source: str, entry: Entry, reading: Reading, scale: float, offset: int) -> np.ndarray:
+    """The log-probabilities behind the first `offset` positions in nats: [n] float64, n >= 1."""
     values: Sequence[Any] = entry.values if isinstance(entry.values, Sequence) else [entry.values]
-    offset = int(len(values) > 0 and values[0] is None)  # the first token has no context
-    raw = _check_numbers(source, entry.place, values[offset:], offset)
+    raw = check_numbers(source, entry.place, values[offset:], offset)
     nats = (-raw if reading.polarity == "loss" else raw) * scale
-    _check_log_probs(f"{source}: {entry.place}", nats, raw, offset, reading)
+    check_log_probs(f"{source}: {entry.place}", nats, raw, offset, reading.polarity, reading.floor)
     return np.minimum(nats, 0.0)
+
+
+def _hash_numbers(names: str, arrays: Sequence[np.ndarray]) -> str:
+    """SHA-256 of the arrays of a text, and of their names where there is more than log-probabilities."""
+    data = b"".join([names.encode(), *(values.astype("<f8").tobytes() for values in arrays)])
+    return hashlib.sha256(data).hexdigest()
 
 
 def _hash_file(source: Any) -> str:
@@ -187,49 +265,3 @@ def _hash_file(source: Any) -> str:
         return ""
     with open(source, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-_ROUNDING = 1e-6
-"""Log-probabilities this far above 0 are roundings of 0."""
-
-
-def _check_log_probs(where: str, nats: np.ndarray, raw: np.ndarray, offset: int, reading: Reading) -> None:
-    """Neither NaN nor above 0; minus infinity only where a floor takes it."""
-
-    def first(wrong: np.ndarray) -> tuple[int, float]:
-        index = int(np.argmax(wrong))
-        return index + offset, float(raw[index])
-
-    if (missing := np.isnan(nats)).any():
-        raise InputError(f"{where}: position {first(missing)[0]} holds NaN; leave the row out or score it again")
-    if (above := nats > _ROUNDING).any():
-        position, value = first(above)
-        if reading.polarity == "loss":
-            raise InputError(f"{where}: position {position} holds {value:g}; -log p is never below 0")
-        hint = "; if the numbers are -log p, say polarity='loss'" if (raw >= 0).all() else ""
-        raise InputError(f"{where}: position {position} holds {value:g}; a log-probability is never above 0{hint}")
-    if reading.floor is None and (below := np.isinf(nats)).any():
-        raise InputError(
-            f"{where}: position {first(below)[0]} holds minus infinity, which makes the score infinite; give "
-            "floor=, a smallest log-probability"
-        )
-
-
-def _check_numbers(source: str, place: str, values: Sequence[Any], offset: int) -> np.ndarray:
-    """Scored tokens as numbers: [n] float64, n >= 1. `offset` positions stand before them."""
-    if not values:
-        raise InputError(f"{source}: {place} has no scored token; the first of a text is never scored, so give two")
-    kinds = {type(value) for value in values}
-    if not kinds <= {float, int}:
-        for position, value in enumerate(values, start=offset):
-            if value is None:
-                raise InputError(
-                    f"{source}: {place}: position {position} has no log-probability (null); only the first token may "
-                    "lack one. Servers leave out what they had cached: switch prefix caching off and ask again"
-                )
-            if isinstance(value, bool) or not isinstance(value, numbers.Real):
-                raise InputError(f"{source}: {place}: position {position} holds {text_checks.shown(value)}, no number")
-    try:
-        return np.array(values, np.float64)
-    except OverflowError as error:
-        raise InputError(f"{source}: {place}: one of the numbers has more digits than any log-probability") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,21 +18,27 @@ class Entry(NamedTuple):
     """One text as a file has it, in the file's own units."""
 
     place: str  # words that lead a person to it, such as "line 7, choice 2"
-    # one number a token, None where there is none; or a single number, the sum over all tokens
-    values: Sequence[Any] | float
+    # log-probabilities, one number a token, None where there is none; or a single number, the sum over all tokens; None
+    # where there are only statistics
+    values: Sequence[Any] | float | None
     id: Any = None  # its identifier, or None
     text: str | None = None  # the text that the numbers belong to, or None
     choices: Sequence[float] = ()  # sums of all choices of a multiple-choice item, this one's too; else empty
+    statistics: Mapping[str, Sequence[Any]] = {}  # further statistics by name, one number a position
+    token_ids: Sequence[int] = ()  # the tokens' ids, one a position, or empty
+    # the slice that all positions belong to; or the names of those that each belongs to; None without slices
+    slices: str | Sequence[tuple[str, ...]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class LogProbs:
-    """Log-probabilities of the tokens of N texts, in nats."""
+    """Log-probabilities of the tokens of N texts, and statistics of the distributions they come from, in nats."""
 
     ids: tuple[str, ...]  # N unique identifiers
-    # one float64 array a text, log p(x_t | x_<t) of every scored token; empty where there are only sums
-    tokens: tuple[np.ndarray, ...]
-    sums: np.ndarray  # [N] float64, sum over the scored tokens
+    # names as in `tdd.records.TokenStats` -> one float64 array a text, of every scored token; empty where there are
+    # only sums
+    statistics: Mapping[str, tuple[np.ndarray, ...]]
+    sums: np.ndarray  # [N] float64, sum of the log-probabilities over the scored tokens; NaN where there are none
     texts: tuple[str | None, ...]  # N texts, None where the file has none
     format: str  # the layout that was read
     num_floored: int = 0  # tokens whose log-probability was at or below the floor
@@ -41,6 +47,9 @@ class LogProbs:
     file_sha256: str = ""  # hash of the file's bytes, "" for objects in memory
     # sums of all choices of every item, one float64 array an item; empty where an item has no choices
     choices: tuple[np.ndarray, ...] = ()
+    token_ids: tuple[np.ndarray, ...] = ()  # one int64 array a text, of the scored tokens; or empty
+    # name -> one bool array a text, True at the scored positions of the slice; empty where texts have no slices
+    slices: Mapping[str, tuple[np.ndarray, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -48,9 +57,14 @@ class LogProbs:
     @property
     def num_tokens(self) -> np.ndarray:
         """Scored tokens of each text, 0 where there are only sums: [N] int64."""
-        if not self.tokens:
-            return np.zeros(len(self), np.int64)
-        return np.array([len(values) for values in self.tokens], np.int64)
+        for values in self.statistics.values():
+            return np.array([len(of_text) for of_text in values], np.int64)
+        return np.zeros(len(self), np.int64)
+
+    @property
+    def tokens(self) -> tuple[np.ndarray, ...]:
+        """log p(x_t | x_<t) of every scored token, one float64 array a text; empty where they are not known."""
+        return self.statistics.get("log_prob", ())
 
 
 def check_list(source: str, place: str, name: str, value: Any) -> None:

@@ -319,7 +319,9 @@ JSON = st.recursive(
 )
 NAMES = ["log_probs", "choices", "prompt_logprobs", "prompt_token_ids", "response", "custom_id", "usage", "doc_id"]
 RECORD = st.dictionaries(
-    st.sampled_from([*NAMES, "filtered_resps", "arguments", "id", "text", "tokens"]), JSON, min_size=1
+    st.sampled_from([*NAMES, "filtered_resps", "arguments", "id", "text", "tokens", "mu", "renyi_inf", "slice"]),
+    JSON,
+    min_size=1,
 )
 
 

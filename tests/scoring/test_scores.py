@@ -1,5 +1,6 @@
 """Every score against its definition, and the errors that other tools make."""
 
+import dataclasses
 import functools
 import math
 import zlib
@@ -162,6 +163,18 @@ def test_registry_names_what_it_holds():
         assert set(score.statistics) <= {*FIELDS, "tokens"}
         assert set(score.checks) == set(score.defaults)
         assert hash(score)
+
+
+@pytest.mark.parametrize("name", ["loss", "max_renyi:gamma=1", "max_renyi:gamma=2", "acmia:beta=1", "acmia:beta=2"])
+def test_options_read_what_they_say(name):
+    """Statistics that are not read may be anything; any other one shows in the score."""
+    row = {**random_row(np.random.default_rng(3), 9), "rank": np.zeros(9)}
+    request = parse_score(name)
+    tokens = {"tokens": np.arange(9)[None]} if "tokens" in request.reads else {}
+    assert set(request.reads) <= set(request.score.statistics)
+    for field in FIELDS:
+        spoiled = dataclasses.replace(stats_of([{**row, field: np.full(9, np.nan)}]), **tokens)
+        assert np.isnan(score_rows(spoiled, name)[0]) == (field in request.reads)
 
 
 def test_parsing():

@@ -47,7 +47,7 @@ def test_a_reference_is_compared_per_byte():
 
 def test_scores_that_sums_do_not_suffice_for_are_refused_by_name():
     message = (
-        r"'loss' needs the log-probability of every token.*Possible from this file: loss_per_byte, reference, choice"
+        r"'loss' needs the log-probability of every token.*Possible from this file: reference, loss_per_byte, choice"
     )
     with pytest.raises(InputError, match=message):
         score_log_probs([sample()], ("loss", "choice_loss"))

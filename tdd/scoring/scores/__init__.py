@@ -93,7 +93,8 @@ class Score:
     Attributes:
       name: The name.
       meaning: One line for listings.
-      statistics: Fields of `TokenStats` that `rows` reads; the model computes all but "tokens".
+      statistics: Fields of `TokenStats` that `rows` reads; the model computes all but "tokens". With options that read
+        fewer they are all computed, so that stored statistics serve every option.
       rows: `(stats, **parameters) -> [B]`, the part that comes from the tokens of the text.
       finish: `(rows, evidence, **parameters) -> [B]`, the part that needs other passes or the text itself.
       passes: Further passes over the texts that `finish` needs.
@@ -103,6 +104,7 @@ class Score:
       of_finish: Parameters that `finish` receives; `rows` receives the others.
       least_references: Fewest reference models, if it needs any.
       derive: For a score that is made of another one: options as written -> the score that they mean.
+      reads: Parameters -> those of `statistics` that `rows` reads with them; None where it always reads all.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Score:
     of_finish: tuple[str, ...] = ()
     least_references: int = 1
     derive: Callable[[Mapping[str, str]], Score] | None = None
+    reads: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
 
     @property
     def beside(self) -> tuple[str, ...]:
@@ -170,6 +173,11 @@ class ScoreRequest:
     label: str  # the text that the user wrote; the column's name in the result
     score: Score  # the score
     parameters: Mapping[str, Any]  # parameter -> checked value, defaults filled in
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Fields of `TokenStats` that `rows` reads with these parameters."""
+        return self.score.statistics if self.score.reads is None else self.score.reads(self.parameters)
 
     def rows(self, stats: TokenStats) -> Array:
         """The part of the score that comes from the tokens: [B]."""

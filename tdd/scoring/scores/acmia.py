@@ -37,6 +37,8 @@ def _rows(stats: TokenStats, beta: float) -> Array:
     return masked_mean(xp, loss, first_occurrences(xp, stats))
 
 
+_FIELD_OF_BETA = {0.5: "renyi_half", 1.0: "mu", 2.0: "renyi_two"}
+
 SCORE = Score(
     "acmia",
     "mean change of the log-probability by a temperature, over the first occurrence of each token",
@@ -44,4 +46,5 @@ SCORE = Score(
     _rows,
     checks={"beta": _check_beta},
     defaults={"beta": "0.5"},
+    reads=lambda parameters: ("log_prob", _FIELD_OF_BETA[parameters["beta"]], "tokens"),
 )

@@ -24,11 +24,12 @@ def _check_order(value: Any) -> float:
     return orders[str(value)]
 
 
-_FIELD_OF_ORDER = {0.5: "renyi_half", 1.0: "entropy", 2.0: "renyi_two", float("inf"): "renyi_inf"}
+_FIELD_OF_ORDER = {0.5: "renyi_half", 1.0: "mu", 2.0: "renyi_two", float("inf"): "renyi_inf"}
 
 
 def _rows(stats: TokenStats, gamma: float, k: Fraction) -> Array:
-    return largest_mean(namespace(stats), getattr(stats, _FIELD_OF_ORDER[gamma]), stats.mask, k)
+    entropies = stats.entropy if gamma == 1 else getattr(stats, _FIELD_OF_ORDER[gamma])
+    return largest_mean(namespace(stats), entropies, stats.mask, k)
 
 
 SCORE = Score(
@@ -38,4 +39,5 @@ SCORE = Score(
     _rows,
     checks={"gamma": _check_order, "k": functools.partial(check_fraction, "k", allow_zero=True)},
     defaults={"gamma": "0.5", "k": "0.2"},
+    reads=lambda parameters: (_FIELD_OF_ORDER[parameters["gamma"]],),
 )
