@@ -25,6 +25,7 @@ import numpy as np
 
 from tdd.records import Texts
 from tdd.runs.atomic import disk_errors
+from tdd.runs.display import PAGE, report_module
 from tdd.runs.folder import (
     SCHEMA,
     fingerprint,
@@ -45,6 +46,8 @@ __all__ = ["paraphrase"]
 _logger = logging.getLogger(__name__)
 
 ANSWERS, TABLE = "answers.jsonl", "paraphrases.jsonl"
+EXAMPLES = 5
+"""Texts that the report shows."""
 LOCAL_PROMPT = "paraphrase: {text}"
 SERVICE_PROMPT = "Paraphrase the following text. Keep its meaning. Answer with the paraphrase only.\n\n{text}"
 DECODINGS = ("sampling", "beams")
@@ -76,6 +79,15 @@ _LINES = re.compile(_LINE_END)
 _WORD = re.compile(r"\w+")
 _COPIES_WARNED, _SHORT, _LONG = 0.05, 0.8, 1.25
 _COLDEST = 0.01
+
+_EXCHANGEABLE = (
+    "Whether a text that was not trained on and its paraphrases are exchangeable, which ktd assumes. The audit's "
+    'symmetry test on known non-members can refute it and cannot prove it; rule="conformal" does not need it.'
+)
+_NEAR = (
+    "Whether the versions of a text are exchangeable with each other: those of a beam search are not drawn but ranked, "
+    "and near copies of each other, so that several tell little more than one."
+)
 
 _TIMEOUT = 120
 """Seconds that a service may stay silent."""
@@ -109,8 +121,8 @@ def paraphrase(
 
     An answer depends on the seed, the number of the version and the sentence, and not on the other texts (a service
     may ignore the seed). The folder gets answers.jsonl, paraphrases.jsonl (id, text, label if known, and for each
-    version v `paraphrase_v`, `length_ratio_v` in words, `copy_v`, and `cut_v`: an answer reached `max_tokens`) and
-    run.json.
+    version v `paraphrase_v`, `length_ratio_v` in words, `copy_v`, and `cut_v`: an answer reached `max_tokens`),
+    run.json and report.html.
 
     Args:
       texts: What `tdd.load_texts` reads.
@@ -177,6 +189,8 @@ def paraphrase(
     rows = [*_rows(read, pieces, answers, options)]
     run = _record(rows, {**options, "audited": None if audited is None else os.fspath(audited)}, writer.facts, read)
     write_run(folder, run, {TABLE: (json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)})
+    report = report_module("paraphrase").paraphrase_report(run, rows[:EXAMPLES], folder)
+    report_module("page").write_page(report, folder / PAGE)
     log_findings(run["warnings"])
     return run
 
@@ -368,6 +382,7 @@ def _record(
         "paraphraser": dict(facts),
         "result": result,
         "warnings": warnings,
+        "open_points": [_EXCHANGEABLE, *([_NEAR] if "beams" in options["decoding"] else [])],
         "outcome": f"{len(rows)} texts, {options['versions']} paraphrases each",
     }
 

@@ -1,6 +1,7 @@
 """`tdd paraphrase` against a service of this process and a small T5: resuming, hostile answers, refusals."""
 
 import contextlib
+import html
 import http.server
 import json
 import re
@@ -531,3 +532,49 @@ def test_values_of_other_kinds(service, tmp_path, options, message):
 def test_a_revision_is_cut_from_hub_ids_alone():
     assert module._without_revision("owner/name@main") == "owner/name"
     assert module._without_revision("x@y/t5/") == "x@y/t5"
+
+
+def test_the_report(service, tmp_path, capsys):
+    hostile = "<script>alert(1)</script> & the owl\x1b[31m"
+    texts = [
+        {"id": "<b>0</b>", "text": hostile},
+        *TEXTS[:3],
+        *({"id": f"m{n}", "text": "word " * 200} for n in range(3)),
+    ]
+    folder = tmp_path / "the run"
+    asked(service, folder, texts, versions=2, audited="./suspect model")
+    page = (folder / "report.html").read_text("utf-8")
+    assert main(["report", str(folder)]) == 0
+    screen = capsys.readouterr().out
+    for shown in (page, screen):
+        for said in ("Paraphrases by writer", "again: {text}", "temperature 1.0", "paraphrase_2", "exchangeable"):
+            assert said in shown.replace("\n", " "), said
+        assert "\x1b[31m" not in shown
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "<b>0</b>" not in page
+    command = f"tdd audit './suspect model' --candidates '{folder}/paraphrases.jsonl' --method ktd --knockoffs"
+    assert html.unescape(page).count(f"{command} paraphrase_1,paraphrase_2") == 1
+    assert "word " * 200 not in page, "long texts are shortened"
+    assert "<td>m0</td>" in page
+    assert "m1" not in page, "the first five texts alone"
+    assert main(["report", str(folder), "--markdown"]) == 0
+    assert "## Lengths and copies" in capsys.readouterr().out
+    written = page.encode()
+    assert main(["report", str(folder), "--html", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "paraphrase"
+    assert (folder / "report.html").read_bytes() == written
+    (folder / "paraphrases.jsonl").write_text("{}\n")
+    assert main(["report", str(folder)]) == 2
+    assert "damaged or was edited" in capsys.readouterr().err
+
+
+def test_the_report_names_what_beams_leave_open(tmp_path):
+    model = write_t5(tmp_path / "t5")
+    options = {"model": model, "max_tokens": 6, "prompt": "{text}"}
+    drawn = tdd.paraphrase(["3 4 5", "6 7 8"], out=tmp_path / "drawn", **options)
+    searched = tdd.paraphrase(["3 4 5", "6 7 8"], out=tmp_path / "searched", decoding="beams", **options)
+    assert [len(run["open_points"]) for run in (drawn, searched)] == [1, 2]
+    page = (tmp_path / "searched" / "report.html").read_text("utf-8")
+    assert "diversity_penalty 3.0" in page
+    assert "not drawn but ranked" in page
