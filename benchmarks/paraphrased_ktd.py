@@ -44,7 +44,7 @@ from tdd.audit.paraphrase import TABLE
 from tdd.lab.corpus import generate
 from tdd.models import t5
 from tdd.runs.atomic import write_atomically
-from tdd.runs.folder import to_json
+from tdd.runs.folder import Audit, to_json
 from tdd.study.baselines import threshold
 
 ALPHAS = (0.05, 0.1, 0.2)
@@ -305,7 +305,7 @@ def described(place: pathlib.Path, runs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_scores(audit: tdd.Audit) -> dict[str, np.ndarray]:
+def read_scores(audit: Audit) -> dict[str, np.ndarray]:
     """[items, 1 + VERSIONS] of each score, candidates first, the text's own in front."""
     columns = {name: [name, *(f"{name} (knockoff {v + 1})" for v in range(VERSIONS))] for name in SCORES}
     return {

@@ -284,8 +284,8 @@ def _paraphrased(result: Results) -> str:
     sizes, writer = result["sizes"], result["paraphraser"]
     text = (
         f"**KTD with a T5 of its own.** A T5 of {writer['parameters']:,} parameters learns in {sizes['steps']:,} "
-        f"steps, {writer['seconds']:.0f} s, from {writer['pairs']:,} pairs of short generated texts and rule-made paraphrases "
-        f"(loss {writer['losses'][0]:.2f} at first, {writer['held_out_loss']:.2f} on pairs held out), writes three "
+        f"steps, {writer['seconds']:.0f} s, from {writer['pairs']:,} pairs of short generated texts and rule-made "
+        f"paraphrases (loss {writer['losses'][0]:.2f} at first, {writer['held_out_loss']:.2f} on pairs held out), writes three "
         f"versions of {sizes['members']} members and {sizes['nonmembers']} non-members, and `tdd.run_audit` compares "
         f"them by `grad_norm` (`{result['command']}`). FDP ± s.e. over {result['seeds']} seeds / power / FDR at the "
         f"null, under a model that was trained on none of the candidates; of each model {sizes['divisions']} random "

@@ -113,7 +113,7 @@ def search(
         source = parents + beams * jnp.arange(groups)[:, None] + how.beams * jnp.arange(rows)[:, None, None]
         moved = jax.tree.map(lambda leaf: leaf[:, source.reshape(-1)], moved)
         joined = jax.tree.map(lambda *parts: jnp.stack(parts, 1), *(found for found, _ in chosen))
-        return _State(state.step + 1, *joined, moved)
+        return _State(state.step + 1, **joined._asdict(), model=moved)
 
     final = lax.while_loop(lambda state: (state.step < longest) & state.open.any(), advanced, begun)
     order = lax.top_k(final.ended_scores.reshape(rows, -1), how.beams)[1]
