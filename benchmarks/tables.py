@@ -284,13 +284,13 @@ def _paraphrased(result: Results) -> str:
     sizes, writer = result["sizes"], result["paraphraser"]
     text = (
         f"**KTD with a T5 of its own.** A T5 of {writer['parameters']:,} parameters learns in {sizes['steps']:,} "
-        f"steps, {writer['seconds']:.0f} s, from {writer['pairs']:,} pairs of short generated texts and rule-made "
-        f"paraphrases (loss {writer['losses'][0]:.2f} at first, {writer['held_out_loss']:.2f} on pairs held out), writes "
-        f"three versions of {sizes['members']} members and {sizes['nonmembers']} non-members, and `tdd.run_audit` compares "
-        f"them by `grad_norm` (`{result['command']}`). FDP ± s.e. over {result['seeds']} seeds / power / FDR at the "
-        f"null, under a model that was trained on none of the candidates; of each model {sizes['divisions']} random "
-        "divisions. Thresholds are chosen on 100 labelled texts so that the FDP among these is at most α (KTD, section "
-        "5.2); `W > 0` knows no level."
+        f"steps ({writer['seconds']:.0f} s) from {writer['pairs']:,} pairs of short generated texts and rule-made "
+        f"paraphrases (loss {writer['losses'][0]:.2f} at first, {writer['held_out_loss']:.2f} on pairs held out). It "
+        f"writes three versions of {sizes['members']} members and {sizes['nonmembers']} non-members, and "
+        f"`tdd.run_audit` compares them by `grad_norm` (`{result['command']}`). FDP ± s.e. over {result['seeds']} "
+        "seeds / power / FDR at the null, under a model that was trained on none of the candidates; of each model "
+        f"{sizes['divisions']} random divisions. Thresholds are chosen on {sizes['labelled']} labelled texts so that "
+        "the FDP among these is at most α (KTD, section 5.2); `W > 0` knows no level."
     )
     header = ["paraphrases", "k", "rule", *(f"α = {alpha:g}" for alpha in alphas)]
     about = ["paraphrases", "copies", "cut", "empty", "length of the text (5%, 50%, 95%)"]
