@@ -86,7 +86,7 @@ _EXCHANGEABLE = (
 )
 _NEAR = (
     "Whether the versions of a text are exchangeable with each other: those of a beam search are not drawn but ranked, "
-    "and near copies of each other, so that several tell little more than one."
+    "and often near copies of each other, so that several may tell little more than one."
 )
 
 _TIMEOUT = 120
