@@ -290,13 +290,18 @@ def _paraphrased(result: Results) -> str:
         f"`tdd.run_audit` compares them by `grad_norm` (`{result['command']}`). FDP ± s.e. over {result['seeds']} "
         "seeds / power / FDR at the null, under a model that was trained on none of the candidates; of each model "
         f"{sizes['divisions']} random divisions. Thresholds are chosen on {sizes['labelled']} labelled texts so that "
-        "the FDP among these is at most α (KTD, section 5.2); `W > 0` knows no level."
+        "the FDP among these is at most α (KTD, section 5.2); half of these are members, fewer of the candidates. "
+        "`W > 0` knows no level."
     )
     header = ["paraphrases", "k", "rule", *(f"α = {alpha:g}" for alpha in alphas)]
     about = ["paraphrases", "copies", "cut", "empty", "length of the text (5%, 50%, 95%)"]
     about += ["symmetry refuted, trained", "symmetry refuted, null", "non-members with W > 0, null (1 = half)"]
     example = next(one for one in result["written"] if one["decoding"] == decodings[0])["example"]
-    end = f"A text, “{example[0]}”, and a paraphrase at {decodings[0]}: “{example[1]}”."
+    end = (
+        "`conformal` is promised at most α whatever the paraphrases are; `ktd` and `multi` only where a non-member and "
+        "its paraphrases are exchangeable, and where the symmetry test refutes that the audit withholds its verdict. "
+        f"A text, “{example[0]}”, and a paraphrase at {decodings[0]}: “{example[1]}”."
+    )
     return f"{text}\n\n{_table(header, rows)}\n\n{_table(about, written)}\n\n{end}"
 
 
