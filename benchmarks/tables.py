@@ -253,6 +253,64 @@ def _arxivtection(result: Results) -> str:
     return f"{text}\n\n{_table(header, rows)}\n\n{why}"
 
 
+def _paraphrased(result: Results) -> str:
+    """KTD with a T5 that was trained for it."""
+    cells = {tuple(row[key] for key in ("decoding", "model", "rule", "k", "alpha")): row for row in result["rows"]}
+    alphas = sorted({key[4] for key in cells if key[4] is not None})
+    decodings = [one["decoding"] for one in result["written"]]
+
+    def shown(decoding: str, rule: str, k: int, alpha: float | None) -> str:
+        row, null = cells[decoding, "trained", rule, k, alpha], cells.get((decoding, "null", rule, k, alpha))
+        behind = f" / {row['power']:.2f}" + (f" / {null['fdp']:.2f}" if null else "")
+        return _with_error(row["fdp"], row["fdp_se"] or 0) + behind
+
+    rows = []
+    for decoding, rule, k in dict.fromkeys((key[0], key[2], key[3]) for key in cells):
+        levels = [None] if (decoding, "trained", rule, k, None) in cells else alphas
+        if k == 0 and decoding != decodings[0]:  # thresholds on a text's own score know no paraphrases
+            continue
+        values = [shown(decoding, rule, k, alpha) for alpha in levels]
+        rows.append([decoding if k else "none", str(k or ""), rule, *(values * (len(alphas) // len(values)))])
+    written = [
+        [
+            one["decoding"],
+            *(f"{one[name]:.1%}" for name in ("copies", "cut", "empty")),
+            ", ".join(f"{ratio:.2f}" for ratio in one["length_ratio"]),
+            *(_refuted(result, one["decoding"], model) for model in ("trained", "null")),
+            f"{cells[one['decoding'], 'null', 'ktd', 3, alphas[0]]['leaning']:.2f}",
+        ]
+        for one in result["written"]
+    ]
+    sizes, writer = result["sizes"], result["paraphraser"]
+    text = (
+        f"**KTD with a T5 of its own.** A T5 of {writer['parameters']:,} parameters learns in {sizes['steps']:,} "
+        f"steps ({writer['seconds']:.0f} s) from {writer['pairs']:,} pairs of short generated texts and rule-made "
+        f"paraphrases (loss {writer['losses'][0]:.2f} at first, {writer['held_out_loss']:.2f} on pairs held out). It "
+        f"writes three versions of {sizes['members']} members and {sizes['nonmembers']} non-members, and "
+        f"`tdd.run_audit` compares them by `grad_norm` (`{result['command']}`). FDP ± s.e. over {result['seeds']} "
+        "seeds / power / FDR at the null, under a model that was trained on none of the candidates; of each model "
+        f"{sizes['divisions']} random divisions. Thresholds are chosen on {sizes['labelled']} labelled texts so that "
+        "the FDP among these is at most α (KTD, section 5.2); half of these are members, fewer of the candidates. "
+        "`W > 0` knows no level."
+    )
+    header = ["paraphrases", "k", "rule", *(f"α = {alpha:g}" for alpha in alphas)]
+    about = ["paraphrases", "copies", "cut", "empty", "length of the text (5%, 50%, 95%)"]
+    about += ["symmetry refuted, trained", "symmetry refuted, null", "non-members with W > 0, null (1 = half)"]
+    example = next(one for one in result["written"] if one["decoding"] == decodings[0])["example"]
+    end = (
+        "`conformal` is promised at most α whatever the paraphrases are; `ktd` and `multi` only where a non-member and "
+        "its paraphrases are exchangeable, and where the symmetry test refutes that the audit withholds its verdict. "
+        f"A text, “{example[0]}”, and a paraphrase at {decodings[0]}: “{example[1]}”."
+    )
+    return f"{text}\n\n{_table(header, rows)}\n\n{_table(about, written)}\n\n{end}"
+
+
+def _refuted(result: Results, decoding: str, model: str) -> str:
+    """In how many audits the symmetry test withheld the verdict, and the largest of its p-values."""
+    audit = next(one for one in result["audits"] if (one["decoding"], one["model"]) == (decoding, model))
+    return f"{audit['withheld']} of {audit['audits']} (p ≤ {max(audit['symmetry_p']):.1g})"
+
+
 def _booktection(result: Results) -> str:
     wanted = {(row["score"], row["method"], row["alpha"]): row for row in result["rows"]}
     rows = []
@@ -478,6 +536,7 @@ _MEASURED: dict[str, Callable[[Results], str]] = {
     "score_leak": leak_tables.score_leak,
     "wikimia_audit": _wikimia,
     "arxivtection_ktd": _arxivtection,
+    "paraphrased_ktd": _paraphrased,
     "booktection_study": _booktection,
     "booktection_estimates": _estimates,
     "booktection_combined": _combined,

@@ -18,13 +18,14 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tdd.records import Texts
 from tdd.runs.atomic import disk_errors
+from tdd.runs.display import PAGE, report_module
 from tdd.runs.folder import (
     SCHEMA,
     fingerprint,
@@ -38,14 +39,18 @@ from tdd.runs.folder import (
 from tdd.texts import load_texts
 from tdd.validate import InputError
 from tdd.validate.arrays import as_count
+from tdd.validate.files import check_choice
 
 __all__ = ["paraphrase"]
 
 _logger = logging.getLogger(__name__)
 
 ANSWERS, TABLE = "answers.jsonl", "paraphrases.jsonl"
+EXAMPLES = 5
+"""Texts that the report shows."""
 LOCAL_PROMPT = "paraphrase: {text}"
 SERVICE_PROMPT = "Paraphrase the following text. Keep its meaning. Answer with the paraphrase only.\n\n{text}"
+DECODINGS = ("sampling", "beams")
 _LOCAL = {"temperature": 1.9, "top_k": 50, "top_p": 0.95}
 _SERVICE = {"temperature": 1.0, "top_k": None, "top_p": 0.95}
 _REDRAWS = 5
@@ -54,14 +59,35 @@ _LONGEST_SOURCE, _LONGEST_ANSWER = 2_048, 4_096
 """Most tokens of what is paraphrased at once, whose attention takes their square, and of an answer."""
 _ROWS = 8
 """Sentences that the local model works on together; fewer are filled up, so that all meet one compiled program."""
+_LINE_END = r"(?<!\s)(\s*\n\s*)"
+_TITLES = ("Dr", "Mr", "Ms", "St", "Mrs", "Prof", "Fig", "Figs", "vs", "cf", r"e\.g", r"i\.e")
+"""Abbreviations that end no sentence; an initial ends none either."""
+_BEFORE_NUMBERS = (
+    "No", "Nos", "no", "nos", "fig", "figs", "Vol", "vol", "Ch", "ch", "Sec", "sec", "Eq", "eq", "p", "pp", "ca",
+    "approx",
+)  # fmt: skip
+"""Abbreviations that end no sentence where a digit follows."""
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!\b(?:Dr|Mr|Ms|St)\.)(?<!\bMrs\.)(?<!\bProf\.)"  # no initial, no title
-    r"[\"')\]\u201d\u2019]*(\s+)(?=[\"'(\[\u201c\u2018]?[A-Z0-9])|(?<!\s)(\s*\n\s*)"
+    r"(?<=[.!?])(?<!\b[^\W\d_a-z]\.)"
+    + "".join(rf"(?<!\b{word}\.)" for word in _TITLES)
+    + "".join(rf"(?!(?<=\b{word}\.)\s+\d)" for word in _BEFORE_NUMBERS)
+    + r"[\"')\]\u201d\u2019]*(\s+)(?=[\"'(\[\u201c\u2018]?[A-Z0-9])"
+    + rf"|{_LINE_END}"
 )
 """White space between sentences, which end in a mark before a capital or a digit, or with the line."""
+_LINES = re.compile(_LINE_END)
 _WORD = re.compile(r"\w+")
 _COPIES_WARNED, _SHORT, _LONG = 0.05, 0.8, 1.25
 _COLDEST = 0.01
+
+_EXCHANGEABLE = (
+    "Whether a text that was not trained on and its paraphrases are exchangeable, which ktd assumes. The audit's "
+    'symmetry test on known non-members can refute it and cannot prove it; rule="conformal" does not need it.'
+)
+_NEAR = (
+    "Whether the versions of a text are exchangeable with each other: those of a beam search are not drawn but ranked, "
+    "and often near copies of each other, so that several may tell little more than one."
+)
 
 _TIMEOUT = 120
 """Seconds that a service may stay silent."""
@@ -82,6 +108,7 @@ def paraphrase(
     versions: int = 1,
     seed: int = 0,
     prompt: str | None = None,
+    decoding: str = "sampling",
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -94,8 +121,8 @@ def paraphrase(
 
     An answer depends on the seed, the number of the version and the sentence, and not on the other texts (a service
     may ignore the seed). The folder gets answers.jsonl, paraphrases.jsonl (id, text, label if known, and for each
-    version v `paraphrase_v`, `length_ratio_v` in words, `copy_v`, and `cut_v`: an answer reached `max_tokens`) and
-    run.json.
+    version v `paraphrase_v`, `length_ratio_v` in words, `copy_v`, and `cut_v`: an answer reached `max_tokens`),
+    run.json and report.html.
 
     Args:
       texts: What `tdd.load_texts` reads.
@@ -106,8 +133,10 @@ def paraphrase(
       versions: Paraphrases of each text.
       seed: Non-negative random seed.
       prompt: With {text} where the text goes; None for "paraphrase: {text}" of a T5, and a request in words otherwise.
-      temperature, top_k, top_p: See `tdd.models.t5.filtered`; None for 1.9, 50 and .95 of a T5, and 1, none and .95 of
-        a service. Temperature 0 is greedy.
+      decoding: "sampling", or "beams" for a T5: version v is the v-th best sequence of `tdd.models.beams.BeamSearch`,
+        whatever the seed.
+      temperature, top_k, top_p: Of sampling, see `tdd.models.t5.filtered`; None for 1.9, 50 and .95 of a T5, and 1,
+        none and .95 of a service. Temperature 0 is greedy.
       max_tokens: Most tokens of an answer.
       sentence_words: Texts with more words are paraphrased sentence by sentence.
       api_key_variable: Environment variable with the key of the service; the key is sent, and written nowhere.
@@ -130,16 +159,14 @@ def paraphrase(
         if not isinstance(value, kinds):
             raise InputError(f"{name} must be a path or a name, got {value!r}")
     read = load_texts(texts)
-    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
-    defaults, words = (_SERVICE, SERVICE_PROMPT) if endpoint is not None else (_LOCAL, LOCAL_PROMPT)
+    how = _decoding(decoding, endpoint, {"temperature": temperature, "top_k": top_k, "top_p": top_p})
     options = {
         "model": os.fspath(model),
         "endpoint": endpoint,
         "versions": as_count(versions, "versions"),
         "seed": _whole(seed, "seed", 0),
-        "prompt": words if prompt is None else prompt,
-        "decoding": {name: defaults[name] if value is None else value for name, value in given.items()}
-        | {"max_tokens": as_count(max_tokens, "max_tokens")},
+        "prompt": (LOCAL_PROMPT if endpoint is None else SERVICE_PROMPT) if prompt is None else prompt,
+        "decoding": how | {"max_tokens": as_count(max_tokens, "max_tokens")},
         "sentence_words": as_count(sentence_words, "sentence_words"),
     }
     _check_options(options)
@@ -162,6 +189,8 @@ def paraphrase(
     rows = [*_rows(read, pieces, answers, options)]
     run = _record(rows, {**options, "audited": None if audited is None else os.fspath(audited)}, writer.facts, read)
     write_run(folder, run, {TABLE: (json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)})
+    report = report_module("paraphrase").paraphrase_report(run, rows[:EXAMPLES], folder)
+    report_module("page").write_page(report, folder / PAGE)
     log_findings(run["warnings"])
     return run
 
@@ -172,18 +201,37 @@ def _whole(value: Any, name: str, least: int) -> int:
     return int(value)
 
 
+def _decoding(decoding: str, endpoint: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a decoding by name, those that were given among them."""
+    check_choice("decoding", decoding, DECODINGS)
+    if decoding == "sampling":
+        defaults = _LOCAL if endpoint is None else _SERVICE
+        return {name: defaults[name] if value is None else value for name, value in given.items()}
+    if endpoint is not None:
+        raise InputError("decoding='beams' is for a T5 of this machine; leave it out with an endpoint")
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name}={value!r} is an option of decoding='sampling'; leave it out with 'beams'")
+    from tdd.models.beams import BeamSearch
+
+    return dataclasses.asdict(BeamSearch())
+
+
 def _check_options(options: Mapping[str, Any]) -> None:
     decoding, prompt = options["decoding"], options["prompt"]
-    for name, least, most in (("temperature", 0, 100), ("top_p", 0, 1)):
-        value = decoding[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise InputError(f"{name} must be a number in {least}..{most}, got {value!r}")
-    if 0 < decoding["temperature"] < _COLDEST:
-        raise InputError(f"temperature must be 0 or at least {_COLDEST}, got {decoding['temperature']!r}")
+    if "temperature" in decoding:
+        for name, least, most in (("temperature", 0, 100), ("top_p", 0, 1)):
+            value = decoding[name]
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise InputError(f"{name} must be a number in {least}..{most}, got {value!r}")
+        if 0 < decoding["temperature"] < _COLDEST:
+            raise InputError(f"temperature must be 0 or at least {_COLDEST}, got {decoding['temperature']!r}")
+        if decoding["top_k"] is not None:
+            as_count(decoding["top_k"], "top_k")
+    elif options["versions"] > decoding["beams"]:
+        raise InputError(f"versions must be at most {decoding['beams']}, one a beam, got {options['versions']}")
     if decoding["max_tokens"] > _LONGEST_ANSWER:
         raise InputError(f"max_tokens must be at most {_LONGEST_ANSWER}, got {decoding['max_tokens']}")
-    if decoding["top_k"] is not None:
-        as_count(decoding["top_k"], "top_k")
     if not isinstance(prompt, str) or prompt.count("{text}") != 1:
         raise InputError(f"prompt must hold {{text}} once, where the text goes; got {prompt!r}")
 
@@ -216,16 +264,15 @@ def _without_revision(name: str) -> str:
 
 
 def _pieces(text: str, sentence_words: int) -> list[tuple[str, str]]:
-    """The parts that are paraphrased, each with the white space that follows it: the text, or its sentences."""
-    if len(text.split()) <= sentence_words:
-        return [(text, "")]
-    found, last = [], 0
-    for match in _SENTENCE_END.finditer(text):
-        start, stop = match.span(1) if match[1] is not None else match.span(2)
+    """The lines of the text, or its sentences, each with the white space that follows it; less that before the text."""
+    text, found, last = text.lstrip(), [], 0
+    for match in (_LINES if len(text.split()) <= sentence_words else _SENTENCE_END).finditer(text):
+        start, stop = match.span(match.lastindex or 0)
         if text[last:start].strip():
             found.append((text[last:start], text[start:stop]))
             last = stop
-    return [*found, (text[last:], "")] if text[last:].strip() else found
+    rest = text[last:].rstrip()
+    return [*found, (rest, text[last + len(rest) :])] if rest else found
 
 
 def _name(piece: str, version: int, seed: int) -> str:
@@ -239,7 +286,7 @@ def _answered(
     """All answers by their names: those of the file, and those that are asked for now and added to it."""
     held = _read_answers(place)
     missing = {
-        name: options["prompt"].replace("{text}", piece)
+        name: (options["prompt"].replace("{text}", piece), version)
         for parts in pieces
         for piece, _ in parts
         for version in range(1, options["versions"] + 1)
@@ -287,11 +334,12 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     for number, (identifier, text, parts) in enumerate(zip(read.ids, read.texts, pieces, strict=True)):
         row: dict[str, Any] = {"id": identifier, "text": text}
+        before = text[: len(text) - len(text.lstrip())]
         if read.labels:
             row["label"] = read.labels[number]
         for version in range(1, options["versions"] + 1):
             found = [answers[_name(piece, version, options["seed"])] for piece, _ in parts]
-            written = "".join(one["answer"] + space for one, (_, space) in zip(found, parts, strict=True))
+            written = before + "".join(one["answer"] + space for one, (_, space) in zip(found, parts, strict=True))
             row |= {
                 f"paraphrase_{version}": written,
                 f"length_ratio_{version}": len(written.split()) / len(text.split()),
@@ -334,6 +382,7 @@ def _record(
         "paraphraser": dict(facts),
         "result": result,
         "warnings": warnings,
+        "open_points": [_EXCHANGEABLE, *([_NEAR] if "beams" in options["decoding"] else [])],
         "outcome": f"{len(rows)} texts, {options['versions']} paraphrases each",
     }
 
@@ -353,28 +402,25 @@ class _LocalT5:
         self.facts = {"kind": "t5", "revision": found.revision, "sha256": of_files(found.folder)}
         self._folder = found.folder
 
-    def write(self, prompts: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:
-        """(name, answer, whether it was cut) of each prompt; those of similar lengths together."""
+    def write(self, prompts: Mapping[str, tuple[str, int]]) -> Iterator[tuple[str, str, bool]]:
+        """(name, answer, whether it was cut) of each prompt and version; those of similar lengths together."""
         if not prompts:
             return
-        from tdd.models.t5 import generate, load_t5
+        from tdd.models.t5 import load_t5
 
         spec, params, tokenizer = load_t5(self._folder)
-        rows = {}
-        for name, prompt in prompts.items():
-            tokens = list(tokenizer(prompt)["input_ids"])
-            rows[name] = tokens if tokens[-1:] == [spec.end] else [*tokens, spec.end]
-            if len(rows[name]) > _LONGEST_SOURCE:
-                raise InputError(
-                    f"a piece of {len(rows[name])} tokens is too long for one answer (at most {_LONGEST_SOURCE}); "
-                    f"divide it into sentences or lines: {prompt[:60]!r}..."
-                )
-        decoding = {**self.decoding, "top_k": self.decoding["top_k"] or spec.vocab_size}
+        rows = {name: _token_ids(tokenizer, prompt, spec.end) for name, (prompt, _) in prompts.items()}
+        decoding = {**self.decoding}
         longest = decoding.pop("max_tokens")
+        if "beams" in decoding:
+            for name, ids in self._searched(spec, params, rows, prompts, longest, decoding):
+                yield name, *_text(tokenizer, ids, spec.end)
+            return
+        decoding["top_k"] = decoding["top_k"] or spec.vocab_size
         for attempt in range(_REDRAWS if decoding["temperature"] else 1):
             empty = {}
-            for name, ids, cut in self._drawn(generate, spec, params, rows, attempt, longest, decoding):
-                text = tokenizer.decode(ids, skip_special_tokens=True).strip()
+            for name, ids in self._drawn(spec, params, rows, attempt, longest, decoding):
+                text, cut = _text(tokenizer, ids, spec.end)
                 if text or attempt + 1 == _REDRAWS or not decoding["temperature"]:
                     yield name, text, cut
                 else:
@@ -382,29 +428,58 @@ class _LocalT5:
             rows = empty
 
     @staticmethod
+    def _searched(
+        spec: Any, params: Any, rows: Mapping[str, list[int]], prompts: Mapping[str, tuple[str, int]], longest: int,
+        decoding: Any,
+    ) -> Iterator[tuple[str, np.ndarray]]:  # fmt: skip
+        """(name, token ids) of each row; each prompt is searched once, for all its versions."""
+        from tdd.models.beams import BeamSearch
+        from tdd.models.t5 import beams
+
+        names: dict[str, dict[int, str]] = {}
+        for name, (prompt, version) in prompts.items():
+            names.setdefault(prompt, {})[version] = name
+        once = {prompt: rows[next(iter(of_prompt.values()))] for prompt, of_prompt in names.items()}
+        for batch, tokens, mask in _batches(once, spec.padding):
+            written = np.asarray(beams(spec, params, tokens, mask, BeamSearch(**decoding), longest=longest))
+            for prompt, sequences in zip(batch, written[: len(batch)], strict=True):
+                for version, name in names[prompt].items():
+                    yield name, sequences[version - 1]
+
+    @staticmethod
     def _drawn(
-        generate: Any, spec: Any, params: Any, rows: Mapping[str, list[int]], attempt: int, longest: int, decoding: Any
-    ) -> Iterator[tuple[str, np.ndarray, bool]]:
-        """(name, token ids, whether the answer was cut) of each row; another attempt draws with other keys."""
+        spec: Any, params: Any, rows: Mapping[str, list[int]], attempt: int, longest: int, decoding: Any
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """(name, token ids) of each row; another attempt draws with other keys."""
         import jax
 
-        for batch in _batches(rows):
-            length = _padded(len(rows[batch[0]]))
-            tokens = np.full((_ROWS, length), spec.padding, np.int32)
-            mask = np.zeros((_ROWS, length), bool)
-            for row, name in enumerate(batch):
-                tokens[row, : len(rows[name])] = rows[name]
-                mask[row, : len(rows[name])] = True
-            mask[len(batch) :, 0] = True
+        from tdd.models.t5 import generate
+
+        for batch, tokens, mask in _batches(rows, spec.padding):
             seeds = [int(name[:8], 16) for name in batch] + [0] * (_ROWS - len(batch))
             keys = jax.vmap(jax.random.key)(np.array(seeds, np.uint32))
             if attempt:
                 keys = jax.vmap(jax.random.fold_in, (0, None))(keys, 2**31 + attempt)  # tokens fold in their numbers
             written = np.asarray(generate(spec, params, tokens, mask, keys, longest=longest, **decoding))
-            for name, ids in zip(batch, written[: len(batch)], strict=True):
-                cut = spec.end not in ids
-                ids = ids if cut else ids[: ids.tolist().index(spec.end)]
-                yield name, ids, cut
+            yield from zip(batch, written[: len(batch)], strict=True)
+
+
+def _token_ids(tokenizer: Any, prompt: str, end: int) -> list[int]:
+    tokens = list(tokenizer(prompt)["input_ids"])
+    tokens = tokens if tokens[-1:] == [end] else [*tokens, end]
+    if len(tokens) > _LONGEST_SOURCE:
+        raise InputError(
+            f"a piece of {len(tokens)} tokens is too long for one answer (at most {_LONGEST_SOURCE}); divide it into "
+            f"sentences or lines: {prompt[:60]!r}..."
+        )
+    return tokens
+
+
+def _text(tokenizer: Any, ids: np.ndarray, end: int) -> tuple[str, bool]:
+    """The answer, and whether it was cut."""
+    cut = end not in ids
+    ids = ids if cut else ids[: ids.tolist().index(end)]
+    return tokenizer.decode(ids, skip_special_tokens=True).strip(), cut
 
 
 def _padded(length: int) -> int:
@@ -412,12 +487,21 @@ def _padded(length: int) -> int:
     return max(16, 1 << (length - 1).bit_length())
 
 
-def _batches(rows: Mapping[str, Sequence[int]]) -> Iterable[list[str]]:
+def _batches(rows: Mapping[str, Sequence[int]], padding: int) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
+    """Names, tokens [_ROWS, S] and mask of rows of similar lengths."""
     by_length: dict[int, list[str]] = {}
     for name, tokens in rows.items():
         by_length.setdefault(_padded(len(tokens)), []).append(name)
-    for _, names in sorted(by_length.items()):
-        yield from (names[start : start + _ROWS] for start in range(0, len(names), _ROWS))
+    for length, names in sorted(by_length.items()):
+        for start in range(0, len(names), _ROWS):
+            batch = names[start : start + _ROWS]
+            tokens = np.full((_ROWS, length), padding, np.int32)
+            mask = np.zeros((_ROWS, length), bool)
+            for row, name in enumerate(batch):
+                tokens[row, : len(rows[name])] = rows[name]
+                mask[row, : len(rows[name])] = True
+            mask[len(batch) :, 0] = True
+            yield batch, tokens, mask
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -479,13 +563,13 @@ class _Service:
         self._open = urllib.request.build_opener(_NoRedirects).open
         self.facts = {"kind": "chat completions", "address": self._address}
 
-    def write(self, prompts: Mapping[str, str]) -> Iterator[tuple[str, str, bool]]:
+    def write(self, prompts: Mapping[str, tuple[str, int]]) -> Iterator[tuple[str, str, bool]]:
         """(name, answer, whether it was cut) of each prompt, in turn; the name, in hexadecimal, is its seed.
 
         Raises:
           InputError: the service refuses a request, or answers none of the attempts.
         """
-        for name, prompt in prompts.items():
+        for name, (prompt, _) in prompts.items():
             answer, cut = self._answer(prompt, int(name[:8], 16) >> 1)
             yield name, answer, cut
 

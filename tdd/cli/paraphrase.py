@@ -41,6 +41,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: %(default)s)")
     group = parser.add_argument_group("how they are written")
     group.add_argument("--prompt", metavar="TEXT", help="with {text} where the text goes")
+    group.add_argument(
+        "--decoding",
+        choices=["sampling", "beams"],
+        default="sampling",
+        help="beams: the best sequences of a T5 by group beam search, up to 5 a text (default: %(default)s)",
+    )
     group.add_argument("--temperature", type=float, metavar="X", help="(default: 1.9 of a T5, 1 of a service)")
     group.add_argument("--top-k", type=int, metavar="N", help="(default: 50 of a T5, not sent to a service)")
     group.add_argument("--top-p", type=float, metavar="X", help="(default: 0.95)")
@@ -74,6 +80,7 @@ def _run(arguments: argparse.Namespace) -> None:
         versions=arguments.versions,
         seed=arguments.seed,
         prompt=arguments.prompt,
+        decoding=arguments.decoding,
         temperature=arguments.temperature,
         top_k=arguments.top_k,
         top_p=arguments.top_p,

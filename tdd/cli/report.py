@@ -15,7 +15,8 @@ def add(commands: Any) -> None:
     """Register the command."""
     report = command(commands, "report", _run, "print the report of a finished run")
     report.add_argument(
-        "folder", help="folder of an audit, a test of canonical order or of a data owner, a probe, a study or a plan"
+        "folder",
+        help="folder of an audit, a test of order or of a data owner, a probe, a study, a plan, paraphrases",
     )
     report.add_argument("--shard-table", action="store_true", help="list every shard of a run of tdd exchange")
     report.add_argument(

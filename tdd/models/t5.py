@@ -22,13 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tdd.models.beams import BeamSearch, search
 from tdd.models.configuration import check_layer_counts, read_config, read_tokenizer
 from tdd.models.source import resolve
 from tdd.models.weights import StoredTensors, check_finite_tensors, check_tensors, has_infinite
 from tdd.validate import InputError
 from tdd.validate.files import check_choice, check_positive
 
-__all__ = ["T5Spec", "encode", "filtered", "generate", "load_t5", "logits"]
+__all__ = ["T5Spec", "beams", "encode", "filtered", "generate", "load_t5", "logits"]
 
 _WITHOUT_MEANING = {
     "_name_or_path", "architectures", "classifier_dropout", "dense_act_fn", "dropout_rate", "dtype",
@@ -418,3 +419,29 @@ def generate(
             jnp.full((rows, longest), spec.padding, jnp.int32),
         )  # fmt: skip
         return lax.while_loop(lambda state: (state[0] < longest) & ~state[2].all(), advance, first)[4]
+
+
+@functools.partial(jax.jit, static_argnames=("spec", "how", "longest"))
+def beams(spec: T5Spec, params: Any, tokens: jax.Array, mask: jax.Array, how: BeamSearch, *, longest: int) -> jax.Array:
+    """The best targets of each source by beam search: [B, how.beams, longest] ids, best first, as of `generate`.
+
+    Args:
+      spec, params: As `load_t5` returns them.
+      tokens: [B, S] ids.
+      mask: [B, S], true for real tokens.
+      how: Options of the search.
+      longest: Most tokens of a target.
+    """
+    with jax.default_matmul_precision("highest"):
+        states = jnp.repeat(encode(spec, params, tokens, mask), how.beams, 0)
+        sources, whole = jnp.repeat(mask, how.beams, 0), _start(spec, params, states, longest)
+
+        def advance(held: Any, last: jax.Array, position: jax.Array) -> tuple[jax.Array, Any]:
+            cache = whole._replace(key=held[0], value=held[1])
+            scores, cache = _decode(spec, params, cache, sources, last[:, None], position)
+            return scores[:, 0], (cache.key, cache.value)
+
+        return search(
+            advance, (whole.key, whole.value), how, rows=len(tokens), longest=longest, start=spec.start, end=spec.end,
+            padding=spec.padding,
+        )  # fmt: skip

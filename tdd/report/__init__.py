@@ -19,7 +19,8 @@ def folder_report(
     """The record and the report of a finished run.
 
     Args:
-      folder: Folder of an audit, a test of canonical order or of a data owner, a probe, a study or a power plan.
+      folder: Folder of an audit, a test of canonical order or of a data owner, a probe, a study, a power plan or
+        paraphrases.
       shard_table: Whether to list the shards of a test of canonical order.
       pictures: Whether the report will show pictures, which need further tables.
 
@@ -61,6 +62,11 @@ def _run_report(folder: pathlib.Path, run: Mapping[str, Any], shard_table: bool,
         from tdd.report.owner import owner_report, read_rows
 
         return owner_report(run, read_rows(folder, run))
+    if run["kind"] == "paraphrase":
+        from tdd.report.paraphrase import paraphrase_report
+        from tdd.report.paraphrase import read_rows as read_paraphrases
+
+        return paraphrase_report(run, read_paraphrases(folder, run), folder)
     from tdd.report.audit import audit_report
 
     calibration = None

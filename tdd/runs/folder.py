@@ -67,6 +67,7 @@ _PARTS = {
     "exchange": ("run the test again", ("data", "selection", "options", "control", "model")),
     "versions": _OWNER,
     "dataset": _OWNER,
+    "paraphrase": ("paraphrase again into another folder", ("options", "inputs", "paraphraser", "result")),
     "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
 }
 """Kind of run -> how to get another, and the parts of its run.json beside sentences."""

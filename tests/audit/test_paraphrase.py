@@ -1,8 +1,10 @@
 """`tdd paraphrase` against a service of this process and a small T5: resuming, hostile answers, refusals."""
 
 import contextlib
+import html
 import http.server
 import json
+import re
 import threading
 
 import jax
@@ -141,8 +143,83 @@ def test_long_texts_are_cut_into_sentences_and_nothing_is_lost():
     assert len(_pieces("x" + " " * 200_000 + "y", 0)) == 1  # linear in the length
     assert _pieces("One. Two. Three.", 40) == [("One. Two. Three.", "")]
     for text in ("\n\n  a\n\nb  \n", "x. Y", "word " * 50, "A.\u3000B! C?\r\n\r\nD"):
-        assert "".join(piece + space for piece, space in _pieces(text, 0)) == text
-        assert all(piece.strip() for piece, _ in _pieces(text, 0))
+        for most in (0, 40):
+            pieces = _pieces(text, most)
+            assert "".join(piece + space for piece, space in pieces) == text.lstrip()
+            assert all(piece == piece.strip() != "" for piece, _ in pieces)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "See Fig. 3 and No. 12, vol. 2, pp. 7. Then go.",
+        "He lives at no. 5 there. Then go.",
+        "J. R. R. Tolkien and É. Zola met Mrs. May, i.e. Anna (cf. Müller), vs. Smith. Then go.",
+        "It costs ca. 30, see Eq. 4. Then go.",
+    ],
+)
+def test_abbreviations_end_no_sentence(text):
+    assert [piece for piece, _ in _pieces(text, 0)] == [text.removesuffix(" Then go."), "Then go."]
+
+
+def test_what_looks_like_an_abbreviation_may_end_a_sentence():
+    found = [piece for piece, _ in _pieces("He said no. Nobody came to the piano. 12 left. Go up. 3 stay.", 0)]
+    assert found == ["He said no.", "Nobody came to the piano.", "12 left.", "Go up.", "3 stay."]
+
+
+def test_the_layout_stays(service, tmp_path):
+    """A model sees line breaks: a paraphrase that lacks those of its text would differ from it by its layout alone."""
+    poem = " \n one two\n\n  three four  \r\nfive six \n"
+    long = "\n".join(["word " * 30 + "end."] * 3) + "  "
+    asked(service, tmp_path, [{"id": "poem", "text": poem}, {"id": "long", "text": long}])
+    rows = table(tmp_path)
+    spaces = lambda text: [gap for gap in re.findall(r"\s+", text) if "\n" in gap]  # noqa: E731
+    for row, text in zip(rows, (poem, long)):
+        assert row["text"] == text
+        assert spaces(row["paraphrase_1"]) == spaces(text)
+    assert rows[0]["paraphrase_1"].startswith(" \n two one")
+    assert rows[0]["paraphrase_1"].endswith(" \n")
+    assert rows[1]["paraphrase_1"].endswith("  ")
+
+
+def test_beams_of_a_t5(tmp_path):
+    """Version v is the v-th best sequence, whatever the seed and the other versions."""
+    from tdd.models.beams import BeamSearch
+    from tdd.models.t5 import beams, load_t5
+
+    model = write_t5(tmp_path / "t5")
+    texts = [{"id": n, "text": " ".join(map(str, np.random.default_rng(n).integers(2, 60, 5 + n)))} for n in range(10)]
+    options = {"model": model, "max_tokens": 12, "prompt": "{text}", "decoding": "beams"}
+    run = tdd.paraphrase(texts, out=tmp_path / "three", versions=3, **options)
+    assert run["options"]["decoding"] == {
+        "beams": 5, "groups": 5, "diversity_penalty": 3.0, "repetition_penalty": 10.0, "no_repeat_ngram": 2,
+        "max_tokens": 12,
+    }  # fmt: skip
+    spec, params, tokenizer = load_t5(model)
+    for row in table(tmp_path / "three"):
+        ids = np.array([[*tokenizer(row["text"])["input_ids"], spec.end]])
+        found = np.asarray(beams(spec, params, ids, np.ones(ids.shape, bool), BeamSearch(), longest=12))[0]
+        written = [tokenizer.decode(one[: [*one, spec.end].index(spec.end)]) for one in found.tolist()]
+        assert [row[f"paraphrase_{version}"] for version in (1, 2, 3)] == written[:3]
+        assert len({*written}) > 1
+    tdd.paraphrase(texts, out=tmp_path / "one", seed=4, **options)
+    one, three = ([row["paraphrase_1"] for row in table(tmp_path / name)] for name in ("one", "three"))
+    assert one == three
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"versions": 6}, "versions must be at most 5, one a beam, got 6"),
+        ({"temperature": 1.0}, "temperature=1.0 is an option of decoding='sampling'"),
+        ({"endpoint": "http://localhost:1/v1"}, "decoding='beams' is for a T5 of this machine"),
+        ({"decoding": "greedy"}, "decoding='greedy' is not supported; supported: sampling, beams"),
+    ],
+)
+def test_decodings_that_are_refused(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        tdd.paraphrase(["a b"], out=tmp_path / "run", model="./t5", **{"decoding": "beams", **options})
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("dies_after", [0, 1, 5, 9])
@@ -455,3 +532,49 @@ def test_values_of_other_kinds(service, tmp_path, options, message):
 def test_a_revision_is_cut_from_hub_ids_alone():
     assert module._without_revision("owner/name@main") == "owner/name"
     assert module._without_revision("x@y/t5/") == "x@y/t5"
+
+
+def test_the_report(service, tmp_path, capsys):
+    hostile = "<script>alert(1)</script> & the owl\x1b[31m"
+    texts = [
+        {"id": "<b>0</b>", "text": hostile},
+        *TEXTS[:3],
+        *({"id": f"m{n}", "text": "word " * 200} for n in range(3)),
+    ]
+    folder = tmp_path / "the run"
+    asked(service, folder, texts, versions=2, audited="./suspect model")
+    page = (folder / "report.html").read_text("utf-8")
+    assert main(["report", str(folder)]) == 0
+    screen = capsys.readouterr().out
+    for shown in (page, screen):
+        for said in ("Paraphrases by writer", "again: {text}", "temperature 1.0", "paraphrase_2", "exchangeable"):
+            assert said in shown.replace("\n", " "), said
+        assert "\x1b[31m" not in shown
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "<b>0</b>" not in page
+    command = f"tdd audit './suspect model' --candidates '{folder}/paraphrases.jsonl' --method ktd --knockoffs"
+    assert html.unescape(page).count(f"{command} paraphrase_1,paraphrase_2") == 1
+    assert "word " * 200 not in page, "long texts are shortened"
+    assert "<td>m0</td>" in page
+    assert "m1" not in page, "the first five texts alone"
+    assert main(["report", str(folder), "--markdown"]) == 0
+    assert "## Lengths and copies" in capsys.readouterr().out
+    written = page.encode()
+    assert main(["report", str(folder), "--html", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "paraphrase"
+    assert (folder / "report.html").read_bytes() == written
+    (folder / "paraphrases.jsonl").write_text("{}\n")
+    assert main(["report", str(folder)]) == 2
+    assert "damaged or was edited" in capsys.readouterr().err
+
+
+def test_the_report_names_what_beams_leave_open(tmp_path):
+    model = write_t5(tmp_path / "t5")
+    options = {"model": model, "max_tokens": 6, "prompt": "{text}"}
+    drawn = tdd.paraphrase(["3 4 5", "6 7 8"], out=tmp_path / "drawn", **options)
+    searched = tdd.paraphrase(["3 4 5", "6 7 8"], out=tmp_path / "searched", decoding="beams", **options)
+    assert [len(run["open_points"]) for run in (drawn, searched)] == [1, 2]
+    page = (tmp_path / "searched" / "report.html").read_text("utf-8")
+    assert "diversity_penalty 3.0" in page
+    assert "not drawn but ranked" in page

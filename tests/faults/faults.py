@@ -852,6 +852,13 @@ SHARDS = (
 
 AUDIT = (
     Fault(
+        "paraphrase: short texts lose their lines",
+        "tdd/audit/paraphrase.py",
+        "(_LINES if len(text.split()) <= sentence_words else _SENTENCE_END).finditer(text)",
+        "(() if len(text.split()) <= sentence_words else _SENTENCE_END.finditer(text))",
+        ("tests/audit/test_paraphrase.py::test_the_layout_stays",),
+    ),
+    Fault(
         "flagged: calibration items are not restricted",
         "tdd/audit/flagged.py",
         "_take(texts, keep.get(role.owner))",
@@ -945,6 +952,27 @@ AUDIT = (
 )
 
 MODELS = (
+    Fault(
+        "beams: a beam keeps its own state where it goes on from another",
+        "tdd/models/beams.py",
+        "leaf[:, source.reshape(-1)]",
+        "leaf",
+        ("tests/models/test_beams.py",),
+    ),
+    Fault(
+        "beams: a group does not see what earlier groups chose",
+        "tdd/models/beams.py",
+        "used = used.at[jnp.arange(rows)[:, None], tokens].add(of_group.open[:, None])",
+        "used = used + 0",
+        ("tests/models/test_beams.py",),
+    ),
+    Fault(
+        "beams: sequences compete by their sums, so that short ones win",
+        "tdd/models/beams.py",
+        "jnp.where(ends, best / (step + 1), _NEVER)",
+        "jnp.where(ends, best, _NEVER)",
+        ("tests/models/test_beams.py",),
+    ),
     Fault(
         "lowercase: no floor under the ratio",
         "tdd/scoring/scores/lowercase.py",

@@ -1,0 +1,103 @@
+"""The report of a run of paraphrases: who wrote them and how, lengths and copies, examples, how to go on."""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tdd.audit.paraphrase import EXAMPLES, TABLE
+from tdd.report.sections import Column, Facts, Points, Report, Row, Section, Table
+from tdd.runs.folder import read_file
+from tdd.validate import InputError
+from tdd.validate.files import parse_json
+
+__all__ = ["next_command", "paraphrase_report", "read_rows"]
+
+_SHOWN = 400
+
+
+def read_rows(folder: pathlib.Path, run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The first rows of the table, those that the report shows.
+
+    Raises:
+      InputError: no such table, one that was damaged or edited, or one of another run.
+    """
+    lines = read_file(folder / TABLE, run).splitlines()
+    try:
+        rows = [parse_json(line.decode()) for line in lines[:EXAMPLES]]
+        _examples(run, rows)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{folder / TABLE} is damaged: {error}; make the run again") from error
+    return rows
+
+
+def next_command(run: Mapping[str, Any], folder: pathlib.Path) -> str:
+    """The command that audits the texts with their paraphrases, ready for a shell."""
+    audited, columns = run["options"]["audited"] or "MODEL", ",".join(one["column"] for one in run["result"])
+    table = shlex.quote(str(folder / TABLE))
+    return f"tdd audit {shlex.quote(audited)} --candidates {table} --method ktd --knockoffs {columns}"
+
+
+def paraphrase_report(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> Report:
+    """The report of a run.
+
+    Args:
+      run: Content of run.json.
+      rows: First rows of its table.
+      folder: Where the run is.
+    """
+    sections: list[Section] = [Points("What this run does not establish", tuple(run["open_points"]))]
+    if run["warnings"]:
+        sections.append(Points("Warnings", tuple(run["warnings"]), "warning"))
+    names = ("5%", "median", "95%")
+    columns = (Column("version"), *(Column(name, number=True) for name in ("texts", *names, "copies", "cut")))
+    lines = tuple(
+        Row(
+            (
+                one["column"],
+                f"{one['texts']:,}",
+                *(f"{one[f'length_ratio_{name}']:.2f}" for name in names),
+                f"{one['copies']:,}",
+                f"{one['cut']:,}",
+            )
+        )
+        for one in run["result"]
+    )
+    note = "Quantiles: words of the paraphrase over those of the text. Copies: the text itself. Cut: at max_tokens."
+    shown = (Column("id"), Column("version"), Column("text"))
+    sections += [
+        Table("Lengths and copies", columns, lines, note),
+        Table("The first texts", shown, _examples(run, rows)),
+        Facts("How they were written", tuple(_facts(run))),
+        Points("How to go on", (next_command(run, folder),)),
+    ]
+    return Report(f"Paraphrases by {run['options']['model']}", run["outcome"], tuple(sections))
+
+
+def _examples(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
+    columns = ("text", *(one["column"] for one in run["result"]))
+    return tuple(
+        Row((str(row["id"]) if column == "text" else "", column, _shortened(row[column])), ruled=column == "text")
+        for row in rows
+        for column in columns
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + " ..."
+
+
+def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    options, writer, source = run["options"], run["paraphraser"], run["inputs"]["texts"]
+    known = "address" if "address" in writer else "sha256"
+    return [
+        ("model", f"{options['model']} ({writer['kind']}; {known} {writer[known]})"),
+        ("prompt", options["prompt"]),
+        ("decoding", ", ".join(f"{name} {value}" for name, value in options["decoding"].items() if value is not None)),
+        ("seed", str(options["seed"])),
+        ("by sentence", f"texts of more than {options['sentence_words']} words"),
+        ("refused as paraphraser", options["audited"] or "no model was named"),
+        ("input", f"{source['rows']:,} texts of {source['source']} (sha256 {source['sha256'][:12]})"),
+    ]
