@@ -12,7 +12,9 @@ import tdd
 from tdd.audit.blind_baseline import blind_baseline
 from tdd.audit.image_checks import NEAR, look, near_images, similarities, view
 from tdd.audit.images import INSTRUCTION
+from tdd.cli import main
 from tdd.models import vision
+from tdd.runs.folder import to_csv
 from tdd.validate import InputError
 
 SCORE = "max_renyi:gamma=0.5,k=0.1 image"
@@ -113,6 +115,28 @@ def test_copies_are_found(model):
     assert (found["num_exact_pairs"], found["num_near_pairs"]) == (3, 1)
     assert "4 candidates are copies or near copies (fraction of equal bits" in found["warning"]
     assert found["pairs"][3]["candidate"] == "d"
+
+
+def test_command(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tdd.audit.run.list_of_models", lambda *_, **__: [model])
+    for name, first, count in (("candidates", 0, 12), ("calibration", 100, 20)):
+        (tmp_path / name).mkdir()
+        rows = table(first, count)
+        for row in rows:
+            (tmp_path / name / f"{row['id']}.jpg").write_bytes(row["image"])
+        lines = [f"{row['id']},{name}/{row['id']}.jpg\n" for row in rows]
+        (tmp_path / f"{name}.csv").write_text("id,photo\n" + "".join(lines))
+    command = ["audit", "model", "--alpha", "0.2", "--quiet", "--images", "photo", "--score", SCORE]
+    for name in ("candidates", "calibration"):
+        command += [f"--{name}", str(tmp_path / f"{name}.csv")]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    assert f"ptdi/storey on the score {SCORE}" in " ".join(capsys.readouterr().out.split())
+    expected = tdd.run_audit(
+        model, tmp_path / "candidates.csv", tmp_path / "calibration.csv", alpha=0.2, image_field="photo", progress=False
+    )
+    assert (tmp_path / "run" / "items.csv").read_bytes() == b"".join(to_csv(expected.items))
+    assert main([*command, "--prefix", "other.txt"]) != 0
+    assert "prefix: for texts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
