@@ -210,7 +210,7 @@ def best_of_each(blocks: list[Pairs], left: Sequence[str], right: Sequence[str])
     order = np.lexsort((b, a, -similarity))
     a, b, similarity = a[order], b[order], similarity[order]
     _, first = np.unique(a * max(1, len(right)) + b, return_index=True)
-    first = np.array([i for i in np.sort(first) if left[a[i]] != right[b[i]]], dtype=np.int64)
+    first = np.array([i for i in np.sort(first) if left[int(a[i])] != right[int(b[i])]], dtype=np.int64)
     return a[first], b[first], similarity[first]
 
 

@@ -81,7 +81,7 @@ def _hash(grey: Any) -> int | None:
     small = np.asarray(grey.resize((32, 32), 4), np.float64)
     if small.std() < _FLAT:
         return None
-    lowest = dctn(small, norm="ortho")[:8, :8]
+    lowest = np.asarray(dctn(small, norm="ortho"))[:8, :8]
     return int.from_bytes(np.packbits(lowest > np.median(lowest)).tobytes(), "big")
 
 
