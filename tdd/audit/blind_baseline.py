@@ -11,8 +11,8 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,15 @@ from tdd.audit.duplicates import strings
 from tdd.records import Guarantee, Texts
 from tdd.validate import InputError
 
-__all__ = ["BlindBaseline", "blind_baseline", "fold_wins", "logistic_scores", "unusual_space", "words_and_marks"]
+__all__ = [
+    "BlindBaseline",
+    "View",
+    "blind_baseline",
+    "fold_wins",
+    "logistic_scores",
+    "unusual_space",
+    "words_and_marks",
+]
 
 GUARANTEE = Guarantee(
     "P(a warning) <= 1%",
@@ -66,6 +74,16 @@ class BlindBaseline:
     warning: str  # empty where nothing was found
 
 
+class View(NamedTuple):
+    """What the classifier sees of items, which are given as strings: texts, or what stands for them."""
+
+    similarities: Callable[[Sequence[str]], np.ndarray]  # inner products of the features of N items, [N, N] float32
+    items: str  # what it needs, as "texts with words"
+    features: str  # what it sees, as "words and length"
+    enough: Callable[[Sequence[str]], bool] = bool  # whether these items have anything to see
+    note: Callable[[Sequence[str]], str] = lambda items: ""  # what of these items was left out, or ""
+
+
 def blind_baseline(
     calibration: Texts | Sequence[str],
     candidates: Texts | Sequence[str],
@@ -73,13 +91,15 @@ def blind_baseline(
     seed: int,
     folds: int = 5,
     groups: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
+    view: View | None = None,
 ) -> BlindBaseline:
-    """Test whether words and length alone tell candidates from calibration texts.
+    """Test whether words and length alone (or what a `view` sees) tell candidates from calibration items.
 
-    Features: TF-IDF (scikit-learn; sublinear, L2-normalised rows) of 1- and 2-grams of words in their own case,
-    punctuation marks and unusual white space; and two numbers of form, standardised and times 0.1: the logarithm of
-    the number of characters and the fraction of white space that is not one blank between words. (Rows of unit length
-    are blind to a shift of length, and a line end is lost among the words of a text; either moves every score.)
+    Features of texts: TF-IDF (scikit-learn; sublinear, L2-normalised rows) of 1- and 2-grams of words in their own
+    case, punctuation marks and unusual white space; and two numbers of form, standardised and times 0.1: the
+    logarithm of the number of characters and the fraction of white space that is not one blank between words. (Rows of
+    unit length are blind to a shift of length, and a line end is lost among the words of a text; either moves every
+    score.)
     Classifier: logistic regression (L2, C = 1, free intercept). Statistic: AUC over the pairs of texts of one fold,
     with the classifier of the other folds, roles stratified over the folds. Test: the roles are shuffled among
     the units (texts, or groups) of each fold, 299 times, everything is fitted again, and
@@ -95,6 +115,7 @@ def blind_baseline(
       folds: number of folds, fewer where there are fewer units.
       groups: group of every calibration text and of every candidate (the paper of a passage). A group is never
         split over folds, and roles are shuffled among groups; the parts of a group with both roles count as two.
+      view: what is seen of items that are no texts; by default words and length.
 
     Returns:
       The finding. With fewer than 10 units in a role the check does not run, and the warning says so.
@@ -105,6 +126,7 @@ def blind_baseline(
     Cost: at most 2,000 texts (a random sample, balanced as far as possible) of at most 5,000 characters are used:
     seconds, and about 100 MB.
     """
+    view = view or _OF_TEXTS
     texts = [*strings(calibration), *strings(candidates)]
     role = np.repeat([0, 1], [len(calibration), len(candidates)])
     group: list[Hashable] = list(range(len(texts)))
@@ -115,22 +137,23 @@ def blind_baseline(
         group = [*groups[0], *groups[1]]
     generator = np.random.default_rng(seed)
     kept = _subsample(role, generator)
-    note = _note(role, kept, texts)
+    drawn = _note(role, kept)
     texts, role, group = [texts[index] for index in kept], role[kept], [group[index] for index in kept]
+    note = "; ".join(filter(None, [drawn, view.note(texts)]))
     counts = (int(np.count_nonzero(role == 0)), int(np.count_nonzero(role == 1)))
 
     unit_of_text, unit_role, unit_fold = _units(role, group, folds, generator)
     smallest = min(np.count_nonzero(unit_role == 0), np.count_nonzero(unit_role == 1))
-    if smallest < _MIN_UNITS or not any(words_and_marks(text[:_MAX_CHARACTERS]) for text in texts):
-        kind = "texts" if groups is None else "groups"
+    if smallest < _MIN_UNITS or not view.enough(texts):
+        kind = view.items if groups is None else f"groups of {view.items}"
         warning = (
-            f"blind baseline not run: at least {_MIN_UNITS} {kind} with words are needed in each role, the smaller "
+            f"blind baseline not run: at least {_MIN_UNITS} {kind} are needed in each role, the smaller "
             f"has {smallest}; whether calibration and candidates are comparable was not tested"
         )
         return BlindBaseline(math.nan, (), 1.0, math.nan, math.nan, *counts, 0, note, warning)
 
     shuffled = _shuffled_roles(unit_role, unit_fold, generator)
-    wins, pairs = fold_wins(_similarities(texts), shuffled[unit_of_text], unit_fold[unit_of_text])
+    wins, pairs = fold_wins(view.similarities(texts), shuffled[unit_of_text], unit_fold[unit_of_text])
     aucs = wins.sum(axis=0) / pairs.sum(axis=0)
     auc, null = float(aucs[0]), np.sort(aucs[1:])
     num_above = int(np.count_nonzero(null >= auc - 1e-12))
@@ -147,7 +170,7 @@ def blind_baseline(
         num_candidates=counts[1],
         num_permutations=null.size,
         note=note,
-        warning=_warning(auc, threshold, p_value) if significant else "",
+        warning=_warning(view.features, auc, threshold, p_value) if significant else "",
     )
 
 
@@ -160,15 +183,18 @@ def _subsample(role: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     return np.sort(np.concatenate(kept))
 
 
-def _note(role: np.ndarray, kept: np.ndarray, texts: Sequence[str]) -> str:
-    parts = []
-    if kept.size < role.size:
-        sizes = [f"{np.count_nonzero(role[kept] == v):,} of {np.count_nonzero(role == v):,}" for v in (0, 1)]
-        parts.append(f"a random sample was used: {sizes[0]} calibration texts and {sizes[1]} candidates")
-    num_long = sum(len(texts[index]) > _MAX_CHARACTERS for index in kept)
-    if num_long:
-        parts.append(f"of {num_long:,} texts only the first {_MAX_CHARACTERS:,} characters were read for words")
-    return "; ".join(parts)
+def _note(role: np.ndarray, kept: np.ndarray) -> str:
+    if kept.size == role.size:
+        return ""
+    sizes = [f"{np.count_nonzero(role[kept] == v):,} of {np.count_nonzero(role == v):,}" for v in (0, 1)]
+    return f"a random sample was used: {sizes[0]} calibration items and {sizes[1]} candidates"
+
+
+def _long_texts(texts: Sequence[str]) -> str:
+    num_long = sum(len(text) > _MAX_CHARACTERS for text in texts)
+    if not num_long:
+        return ""
+    return f"of {num_long:,} texts only the first {_MAX_CHARACTERS:,} characters were read for words"
 
 
 def _units(
@@ -238,10 +264,17 @@ def _grams(text: str) -> list[str]:
     return words + [f"{first} {second}" for first, second in itertools.pairwise(words)]
 
 
-def _warning(auc: float, threshold: float, p_value: float) -> str:
+def _have_words(texts: Sequence[str]) -> bool:
+    return any(words_and_marks(text[:_MAX_CHARACTERS]) for text in texts)
+
+
+_OF_TEXTS = View(_similarities, "texts with words", "words and length", _have_words, _long_texts)
+
+
+def _warning(features: str, auc: float, threshold: float, p_value: float) -> str:
     how = "slightly" if auc < 0.6 else "clearly" if auc < 0.8 else "grossly"
     return (
-        f"calibration and candidates differ {how} without looking at the model: words and length alone tell them "
+        f"calibration and candidates differ {how} without looking at the model: {features} alone tell them "
         f"apart with AUC {auc:.3f} (0.5 is chance; values above {threshold:.3f} are significant at the 1% level; "
         f"p = {p_value:.3g}). Power may be evidence of a shift of date, source or format, not of memorisation; and "
         "the error rate holds only if calibration items are exchangeable with the candidates under the null. Only "

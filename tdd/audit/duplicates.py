@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +26,9 @@ from tdd.validate import InputError
 __all__ = [
     "DuplicatePair",
     "Duplicates",
+    "NearSearch",
+    "Pairs",
+    "best_of_each",
     "distinct_entries",
     "duplicates",
     "identifiers",
@@ -47,44 +50,57 @@ _MULTIPLIERS = np.array(
     dtype=np.uint64,
 )
 
-_Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Row of the left, row of the right, similarity."""
+
+NearSearch = Callable[[list[str], list[str], float], tuple[Pairs, bool]]
+"""Finds near duplicates as `near_pairs` does."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DuplicatePair:
-    """A calibration item and a candidate with (nearly) the same text."""
+    """A calibration item and a candidate that are (nearly) the same."""
 
     calibration: str  # id of the calibration item
     candidate: str  # id of the candidate
-    similarity: float  # 1 for an exact duplicate, else the Jaccard similarity
+    similarity: float  # 1 for an exact duplicate, else as `Duplicates.measure` says
 
 
 @dataclasses.dataclass(frozen=True)
 class Duplicates:
     """The duplicates between and within the roles."""
 
-    num_exact_pairs: int  # pairs of a calibration item and a candidate with the same text, after normalisation
-    num_near_pairs: int  # pairs with another text but similarity `near` or more
+    num_exact_pairs: int  # pairs of a calibration item and a candidate with the same text (normalised) or image file
+    num_near_pairs: int  # pairs of others with similarity `near` or more
     num_candidates: int  # candidates in at least one of these pairs
     num_calibration: int  # calibration items in at least one of these pairs
+    total_candidates: int  # candidates that were compared
+    total_calibration: int  # calibration items that were compared
     within_calibration: int  # calibration items that repeat an earlier one
     within_candidates: int  # candidates that repeat an earlier one
     pairs: tuple[DuplicatePair, ...]  # the pairs, exact ones first, then by falling similarity; at most 1,000
     complete: bool  # False if the search for near duplicates stopped early; its counts are then lower bounds
     near: float  # smallest similarity of a near duplicate
+    measure: str = "Jaccard similarity"  # what similarity means
     warning: str = ""  # empty where nothing was found
 
 
 def duplicates(
-    calibration: Texts | Sequence[str], candidates: Texts | Sequence[str], *, near: float = 0.8
+    calibration: Texts | Sequence[str],
+    candidates: Texts | Sequence[str],
+    *,
+    near: float = 0.8,
+    search: NearSearch | None = None,
+    measure: str = "Jaccard similarity",
 ) -> Duplicates:
-    """Find candidates whose text is, exactly or nearly, that of a calibration item.
+    """Find candidates that are, exactly or nearly, calibration items.
 
     Texts are compared after Unicode composition (NFC), case folding and reduction of white space to single blanks.
     Near duplicates: Jaccard similarity of the sets of 5-grams, of words where both texts have 60 words or more, of
     characters where both have fewer than 120 (in a short text one changed word breaks five of few word 5-grams);
     where both apply, the larger. Similarities are exact, but for 64-bit hash collisions. Ids are row numbers from 1
-    where plain strings are given.
+    where plain strings are given. Other items are given as strings that stand for them, as images as the SHA-256 of
+    their files, with a `search` of their own and the name of its similarity, `measure`.
 
     Raises:
       InputError: `near`, the smallest similarity of a near duplicate, outside (0, 1].
@@ -103,8 +119,8 @@ def duplicates(
     position = {text: index for index, text in enumerate(unique[1])}
     same = [(index, position[text]) for index, text in enumerate(unique[0]) if text in position]
     both = np.array(same, dtype=np.int64).reshape(-1, 2)
-    exact: _Pairs = (both[:, 0], both[:, 1], np.ones(len(same)))
-    close, complete = near_pairs(unique[0], unique[1], near)
+    exact: Pairs = (both[:, 0], both[:, 1], np.ones(len(same)))
+    close, complete = (search or near_pairs)(unique[0], unique[1], near)
     times = [np.array([len(rows) for rows in role.values()], dtype=np.int64) for role in copies]
     num_exact, num_near = (int(np.sum(times[0][a] * times[1][b])) for a, b, _ in (exact, close))
     num_calibration = int(times[0][np.union1d(exact[0], close[0])].sum())
@@ -123,11 +139,14 @@ def duplicates(
         num_near_pairs=num_near,
         num_candidates=num_candidates,
         num_calibration=num_calibration,
+        total_candidates=len(candidates),
+        total_calibration=len(calibration),
         within_calibration=within[0],
         within_candidates=within[1],
         pairs=tuple(itertools.islice(pairs, _MAX_PAIRS)),
         complete=complete,
         near=near,
+        measure=measure,
     )
     return dataclasses.replace(result, warning=_warning(result))
 
@@ -152,7 +171,7 @@ def identifiers(texts: Texts | Sequence[str]) -> Sequence[str]:
     return texts.ids if isinstance(texts, Texts) else [str(number) for number in range(1, len(texts) + 1)]
 
 
-def near_pairs(left: list[str], right: list[str], near: float) -> tuple[_Pairs, bool]:
+def near_pairs(left: list[str], right: list[str], near: float) -> tuple[Pairs, bool]:
     """Pairs of different texts with similarity `near` or more, best first; and False if the search stopped early."""
     if not 0 < near <= 1:
         raise InputError(f"near={near!r} must be a Jaccard similarity above 0 and at most 1")
@@ -161,7 +180,7 @@ def near_pairs(left: list[str], right: list[str], near: float) -> tuple[_Pairs, 
         [np.array([vocabulary.setdefault(word, len(vocabulary)) for word in text.split()]) for text in texts]
         for texts in (left, right)
     ]
-    blocks: list[_Pairs] = []
+    blocks: list[Pairs] = []
     num_compared = 0
     for by_words in (True, False):
         fits = [[len(row) >= _LONG if by_words else len(row) < 2 * _LONG for row in role] for role in words]
@@ -176,22 +195,22 @@ def near_pairs(left: list[str], right: list[str], near: float) -> tuple[_Pairs, 
             blocks.append((rows[0][a], rows[1][b], similarity))
             num_compared += work
             if num_compared > _MAX_COMPARED:
-                return _best_of_each(blocks, left, right), False
-    return _best_of_each(blocks, left, right), True
+                return best_of_each(blocks, left, right), False
+    return best_of_each(blocks, left, right), True
 
 
 def _letters(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
-def _best_of_each(blocks: list[_Pairs], left: list[str], right: list[str]) -> _Pairs:
+def best_of_each(blocks: list[Pairs], left: Sequence[str], right: Sequence[str]) -> Pairs:
     """Each pair once with its best similarity, best pairs first, without equal texts."""
     none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0)
     a, b, similarity = (np.concatenate(part) for part in zip(none, *blocks, strict=True))
     order = np.lexsort((b, a, -similarity))
     a, b, similarity = a[order], b[order], similarity[order]
     _, first = np.unique(a * max(1, len(right)) + b, return_index=True)
-    first = np.array([i for i in np.sort(first) if left[a[i]] != right[b[i]]], dtype=np.int64)
+    first = np.array([i for i in np.sort(first) if left[int(a[i])] != right[int(b[i])]], dtype=np.int64)
     return a[first], b[first], similarity[first]
 
 
@@ -200,7 +219,7 @@ def _warning(result: Duplicates) -> str:
     if result.num_candidates:
         least = "" if result.complete else "at least "
         parts.append(
-            f"{least}{result.num_candidates} candidates are copies or near copies (Jaccard similarity {result.near:g} "
+            f"{least}{result.num_candidates} candidates are copies or near copies ({result.measure} {result.near:g} "
             f"or more) of {result.num_calibration} calibration items ({result.num_exact_pairs} exact and "
             f"{result.num_near_pairs} near pairs): their null is known from the calibration set, and they void "
             "exchangeability; remove them from one role"

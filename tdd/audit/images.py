@@ -7,11 +7,8 @@ models", section 4). A slice's score is MaxRenyi-K% of the distributions that pr
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import io
-import math
-import os
-import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,19 +17,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tdd.audit.image_files import ImageFiles, image_rows
 from tdd.models import decoder, vision
 from tdd.models.attention import PrefixCache
 from tdd.models.language_model import hidden_after, language_model
 from tdd.models.vision import VisionLanguageModel, VisionLanguageSpec
-from tdd.records import Scores
+from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
+from tdd.scoring.devices import find_devices
 from tdd.scoring.scores import ScoreRequest, check_score_names, padded_stats, parse_score
+from tdd.scoring.store import ScoreStore
+from tdd.scoring.store.address import address, fingerprint
 from tdd.scoring.token_stats import head_statistics
-from tdd.texts import read_rows
-from tdd.texts.rows import existing_field, identifier_column, shown
+from tdd.texts import load_texts
 from tdd.validate import InputError
 
-__all__ = ["INSTRUCTION", "SLICES", "score_images"]
+__all__ = ["INSTRUCTION", "SLICES", "of_slice", "score_image_files", "score_images"]
 
 INSTRUCTION = "Describe this image concisely."
 SLICES = ("image", "instruction+description", "instruction", "description")
@@ -40,8 +40,6 @@ SLICES = ("image", "instruction+description", "instruction", "description")
 _DESCRIPTION = 32
 _TARGET_FREE = ("mu", "renyi_half", "renyi_two", "renyi_inf")
 _LEAST_PROBABILITY = 1e-10
-_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # none of them starts another program, as EPS does
 
 
 def score_images(
@@ -83,38 +81,86 @@ def score_images(
     Raises:
       InputError: anything about model, table, images or scores that cannot be used.
 
-    Cost: for each image two passes over it and the instruction, 32 over the description, and one image in memory.
+    Cost: for each distinct image two passes over it and the instruction, 32 over the description, and one image in
+    memory.
     """
-    requests = [_target_free(parse_score(name)) for name in check_score_names(scores)]
-    rows = read_rows(images)
-    existing_field(rows.source, "image_field", image_field, rows.fields)
-    if id_field is not None or "id" in rows.fields:
-        name = existing_field(rows.source, "id_field", id_field or "id", rows.fields)
-        ids = identifier_column(rows.source, rows.column(name), rows.place)
-    else:
-        ids = tuple(str(number) for number in range(1, rows.num_rows + 1))
-    near = pathlib.Path(images).parent if isinstance(images, (str, os.PathLike)) else pathlib.Path()
-    column = rows.column(image_field)
+    names = check_score_names(scores)
+    for name in names:
+        _target_free(parse_score(name))
+    rows, files = image_rows(images, image_field)
+    texts = load_texts(rows, text_field=image_field, id_field=id_field)
     if not isinstance(model, VisionLanguageModel):
         model = vision.load_vision_language(model, revision=revision, dtype=dtype)
-    prompt, first = _prompt(model)
-    end = -1 if model.tokenizer.eos_token_id is None else model.tokenizer.eos_token_id
-    names = [f"{request.label} {part}" for request in requests for part in SLICES]
-    values, num_tokens = np.full((len(names), len(ids)), np.nan), np.zeros(len(ids), np.int64)
-    with progress_bar("scoring", len(ids), enabled=progress) as advance:
-        for row, value in enumerate(column):
-            prepared = _read(value, near, rows.place(row), model.spec.tower.image_size)
-            found = _read_and_describe(model.spec, model.params, prepared[None], jnp.asarray(prompt), published)
-            description, statistics = jax.device_get(found)
-            length = int(np.argmax(np.append(description == end, True)))
-            values[:, row] = [*_of_slices(model.spec, requests, statistics, first, len(prompt), length, published)]
-            num_tokens[row] = model.spec.tower.num_features + len(prompt) - first + length
-            advance(1)
+    columns = [f"{name} {part}" for name in names for part in SLICES]
+    table = score_image_files(model, texts, columns, files=files, published=published, progress=progress)
     provenance = {
-        "images": rows.source, "image_field": image_field, "instruction": INSTRUCTION, "description_tokens":
-        _DESCRIPTION, "published": published, "scores": [request.label for request in requests], "dtype": dtype,
+        "images": rows.source, "image_field": image_field, "scores": [*names], "dtype": dtype, **table.provenance,
     }  # fmt: skip
-    return Scores(ids, dict(zip(names, values, strict=True)), num_tokens, provenance)
+    return Scores(table.ids, table.values, table.num_tokens, provenance)
+
+
+def score_image_files(
+    model: Any,
+    texts: Texts,
+    names: Sequence[str],
+    *,
+    files: ImageFiles,
+    dtype: str | None = None,
+    published: bool = False,
+    progress: bool = True,
+    store: Any = None,
+) -> Scores:
+    """Score images by the SHA-256 of their files, as `tdd.score` scores texts.
+
+    Args:
+      model: As in `score_images`.
+      texts: Identifiers, and in the place of texts SHA-256.
+      names: "<score> <slice>" each.
+      files: The images.
+      dtype, published, progress: As in `score_images`.
+      store: Folder of a score store in which the statistics of every image are kept, or None; see `tdd.score`.
+
+    Raises:
+      InputError: As `score_images`.
+    """
+    requests = [of_slice(name) for name in names]
+    if not isinstance(model, VisionLanguageModel):
+        model = vision.load_vision_language(model, dtype=dtype)
+    prompt, first = _prompt(model)
+    start, num_prompt = first - model.spec.tower.num_features, len(prompt)
+    values, num_tokens = np.full((len(names), len(texts)), np.nan), np.zeros(len(texts), np.int64)
+    rows_of: dict[str, list[int]] = {}
+    for row, sha256 in enumerate(texts.texts):
+        rows_of.setdefault(sha256, []).append(row)
+    with progress_bar("scoring", len(texts), enabled=progress, unit="images") as advance:
+        for sha256, statistics in _statistics(model, prompt, list(rows_of), files, published, store):
+            rows, stop = rows_of[sha256], statistics.shape[1] + 1
+            bounds = {
+                "image": (start, first),
+                "instruction+description": (first, stop),
+                "instruction": (first, num_prompt),
+                "description": (num_prompt, stop),
+            }
+            values[:, rows] = [[_of_slice(request, statistics, bounds[part], published)] for request, part in requests]
+            num_tokens[rows] = stop - start
+            advance(len(rows))
+    provenance = {"instruction": INSTRUCTION, "description_tokens": _DESCRIPTION, "published": published}
+    return Scores(texts.ids, dict(zip(names, values, strict=True)), num_tokens, provenance)
+
+
+def of_slice(name: str) -> tuple[ScoreRequest, str]:
+    """The score and the slice of "<score> <slice>".
+
+    Raises:
+      InputError: No such slice; as `parse_score`; a score that needs targets.
+    """
+    score, _, part = name.strip().rpartition(" ")
+    if part not in SLICES or not score:
+        raise InputError(
+            f"score {name!r} names no slice of what the model reads; write the score and one of {', '.join(SLICES)}, "
+            "as in 'max_renyi:gamma=0.5,k=0.1 image'"
+        )
+    return _target_free(parse_score(score)), part
 
 
 def _target_free(request: ScoreRequest) -> ScoreRequest:
@@ -140,36 +186,45 @@ def _prompt(model: VisionLanguageModel) -> tuple[np.ndarray, int]:
     return tokens, len(tokens) - len(after)
 
 
-def _is_file(path: pathlib.Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that is too long, or that holds a null character
-        return False
+def _statistics(
+    model: VisionLanguageModel,
+    prompt: np.ndarray,
+    hashes: Sequence[str],
+    files: ImageFiles,
+    published: bool,
+    store: Any,
+) -> Iterator[tuple[str, np.ndarray]]:
+    """SHA-256 of each image, and the statistics `_TARGET_FREE` [4, P + description - 1]; entry t - 1 predicts token t.
+
+    What is in the store is taken from there, and what is computed is added.
+    """
+    end = -1 if model.tokenizer.eos_token_id is None else model.tokenizer.eos_token_id
+    with contextlib.ExitStack() as stack:
+        stored = None
+        if store is not None:
+            depends = {"prompt": prompt.tolist(), "end": end, "description": _DESCRIPTION, "published": published}
+            where = address("images", fingerprint(model.spec, model.params), find_devices(), **depends)
+            stored = stack.enter_context(ScoreStore(store)).namespace(where)
+        for sha256 in hashes:
+            key = bytes.fromhex(sha256[:32])
+            if stored is not None and stored.has(key, _TARGET_FREE):
+                yield sha256, stored.read(key, _TARGET_FREE)
+                continue
+            with files.open(sha256) as image:
+                prepared = vision.pixels(image, model.spec.tower.image_size)
+            found = _read_and_describe(model.spec, model.params, prepared[None], jnp.asarray(prompt), published)
+            description, columns = jax.device_get(found)
+            length = int(np.argmax(np.append(description == end, True)))
+            statistics = np.stack([columns[name][: len(prompt) + length - 1] for name in _TARGET_FREE])
+            yield sha256, statistics if stored is None else stored.append([key], [statistics], _TARGET_FREE)[0]
 
 
-def _read(value: Any, near: pathlib.Path, place: str, size: int) -> np.ndarray:
-    """One cell of the table as the tower takes it."""
-    from PIL import Image
-
-    if isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
-    if not isinstance(value, (str, bytes)) or not value:
-        raise InputError(f"{place}: an image must be a path or the bytes of a file, got {type(value).__name__}")
-    source = io.BytesIO(value) if isinstance(value, bytes) else near / value
-    if isinstance(source, pathlib.Path) and not _is_file(source):
-        raise InputError(
-            f"{place}: there is no image file {shown(str(source))}; paths are relative to the table's folder, and an "
-            "encoded image must be bytes"
-        )
-    try:
-        with Image.open(source, formats=_FORMATS) as image:
-            if max(image.size) ** 2 > (Image.MAX_IMAGE_PIXELS or math.inf):
-                raise ValueError(f"{image.width} x {image.height} pixels are too many to pad to a square")
-            if image.mode not in _MODES:
-                raise ValueError(f"its values are of mode {image.mode}; convert them to 8 bits a channel")
-            return vision.pixels(image, size)
-    except (OSError, ValueError, SyntaxError, MemoryError, Image.DecompressionBombError) as error:
-        raise InputError(f"{place}: the image cannot be read ({error}); read are {', '.join(_FORMATS)}") from error
+def _of_slice(request: ScoreRequest, statistics: np.ndarray, bounds: tuple[int, int], published: bool) -> float:
+    """A score of the tokens between the bounds; NaN where there are none."""
+    columns = statistics[:, bounds[0] - 1 + published : bounds[1] - 1]
+    if not columns.size:
+        return np.nan
+    return float(request.rows(padded_stats(_TARGET_FREE, [columns], columns.shape[1]))[0])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
@@ -214,30 +269,3 @@ def _raised(logits: jax.Array) -> dict[str, jax.Array]:
         "renyi_two": -jnp.log(jnp.square(p).sum(-1)),
         "renyi_inf": -jnp.log(p.max(-1)),
     }
-
-
-def _of_slices(
-    spec: VisionLanguageSpec,
-    requests: Sequence[ScoreRequest],
-    statistics: dict[str, np.ndarray],
-    first: int,
-    num_prompt: int,
-    length: int,
-    published: bool,
-) -> Iterator[float]:
-    """Every score of every slice; the statistics' entry t - 1 is of the distribution that predicts token t."""
-    bounds = {
-        "image": (first - spec.tower.num_features, first),
-        "instruction+description": (first, num_prompt + length),
-        "instruction": (first, num_prompt),
-        "description": (num_prompt, num_prompt + length),
-    }
-    for request in requests:
-        for part in SLICES:
-            start, stop = bounds[part]
-            rows = slice(start - 1 + published, stop - 1)
-            if rows.start >= rows.stop:
-                yield np.nan
-                continue
-            columns = np.stack([statistics[name][rows] for name in _TARGET_FREE])
-            yield float(request.rows(padded_stats(_TARGET_FREE, [columns], columns.shape[1]))[0])

@@ -164,6 +164,12 @@ def provenance_of(model: Any) -> dict[str, Any]:
 
         place = source.resolve(model)
         return {"name": str(model), "revision": place.revision, "sha256": source.fingerprint(place.folder)}
+    if isinstance(model, tuple) and len(model) == 3 and not isinstance(model[0], LanguageModel):
+        from tdd.models.vision import VisionLanguageModel
+
+        if isinstance(model, VisionLanguageModel):
+            sha256 = model_fingerprint(model.spec, model.params)
+            return {"name": "model in memory", "revision": None, "sha256": sha256}
     if not (isinstance(model, tuple) and len(model) == 3 and isinstance(model[0], LanguageModel)):
         raise InputError(f"model must be a path, a hub id or (lm, params, tokenizer), got {type(model).__name__}")
     return {"name": "model in memory", "revision": None, "sha256": model_fingerprint(model[0].spec, model[1])}

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from tdd.audit.duplicates import distinct_entries, identifiers, near_pairs, normalise, strings
+from tdd.audit.duplicates import NearSearch, distinct_entries, identifiers, near_pairs, normalise, strings
 from tdd.records import Guarantee, Texts
 
 __all__ = ["GUARANTEE_ROWS", "LEAST", "RUN", "Overlap", "Sharing", "overlap", "sharing"]
@@ -22,7 +22,6 @@ RUN, LEAST = 30, 8
 _COMMON, _COMMON_FRACTION = 2, 0.05
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 _DRAWS = 999
-_NEAR = 0.8
 
 GUARANTEE_ROWS = [
     (
@@ -152,6 +151,8 @@ def sharing(
     *,
     seed: int,
     groups: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
+    near: float = 0.8,
+    search: NearSearch | None = None,
 ) -> Sharing:
     """Test the number of texts that share something with the other role against random divisions of the same texts.
 
@@ -166,6 +167,7 @@ def sharing(
       candidates: candidate texts.
       seed: seed of the divisions.
       groups: as in `blind_baseline`; a group goes to one role as a whole.
+      near, search: as in `duplicates`, for items that are no texts.
 
     Cost: the two searches over all texts, and 999 passes over what they found.
     """
@@ -177,7 +179,7 @@ def sharing(
     unit = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
     role = np.zeros(len(numbers), bool)
     role[unit] = known
-    link, text = _links(texts)
+    link, text = _links(texts, near, search or near_pairs)
     observed = _num_across(link, text, known)
     if not observed:
         return Sharing(1.0, 0, 0.0, 0)
@@ -187,7 +189,7 @@ def sharing(
     return Sharing(p_value, observed, float(drawn.mean()), _DRAWS)
 
 
-def _links(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _links(texts: Sequence[str], near: float, search: NearSearch) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of what at least two texts share, and the text of each entry."""
     normal = [normalise(text) for text in texts]
     place: dict[str, int] = {}
@@ -195,7 +197,7 @@ def _links(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     order, unique = np.argsort(first, kind="stable"), np.unique(first)
     copies = np.split(order, np.flatnonzero(np.diff(first[order])) + 1) if len(texts) else []
     distinct = [normal[row] for row in unique]
-    (left, right, _), complete = near_pairs(distinct, distinct, _NEAR)
+    (left, right, _), complete = search(distinct, distinct, near)
     parts = [(first, np.arange(len(texts)))]
     if complete and left.size:  # an early end depends on the order of the texts
         alike = [np.concatenate([copies[a], copies[b]]) for a, b in zip(left, right, strict=True)]

@@ -33,6 +33,7 @@ from tdd.validate import InputError, as_names
 
 if TYPE_CHECKING:
     from tdd.audit.flagged import Restricted
+    from tdd.audit.pictures import Pictures
 
 __all__ = ["run_audit"]
 
@@ -40,8 +41,17 @@ _DEVICES = ("device", "devices", "shard_params")
 _LAYOUT = ("dtype", "max_length", "long_texts")
 """Scoring options that belong to a run's identity; how fast it is computed, and where, does not."""
 
+_OF_TEXTS = (
+    "text_field", "format", "shard", "flagged", "calibration_flagged", "knockoffs", "calibration_knockoffs",
+    "knockoff_fields",
+)  # fmt: skip
+"""Arguments that do not apply to images."""
+
 OF_SAMPLES = "loss_per_byte"
 """The score that decides where log-probabilities come from samples."""
+
+OF_IMAGES = "max_renyi:gamma=0.5,k=0.1 image"
+"""The score that decides on images: that of PTDI under LLaVA-1.5, on the slice that no text is part of."""
 
 _logger = logging.getLogger("tdd.audit")
 
@@ -65,6 +75,7 @@ def run_audit(
     label_field: str | None = ...,
     group_field: str | None = ...,
     format: str | None = ...,
+    image_field: str | None = ...,
     delta: float = ...,
     null: str | None = ...,
     flagged: Any = ...,
@@ -96,6 +107,7 @@ def run_audit(
     label_field: str | None = None,
     group_field: str | None = None,
     format: str | None = None,
+    image_field: str | None = None,
     delta: float = 0.05,
     null: str | None = None,
     flagged: Any = None,
@@ -134,14 +146,14 @@ def run_audit(
       knockoff_fields: fields of `candidates` (and of `calibration`) with the paraphrases, instead of `knockoffs`.
       id_field: field with the identifiers; see `tdd.load_texts`.
       label_field: field with the known truth of candidates and calibration texts, 1 member and 0 not.
-      group_field: field with the cluster of each text, as the book of a passage; "ptdi" then decides on clusters, or
-        on what its option `unit` says.
+      group_field: field with the cluster of each text, as the book of a passage; "ptdi" then decides by `unit`.
       format: format of the files, if not that of their extension; "lm-eval" for samples of lm-evaluation-harness.
+      image_field: field with the images of all tables, instead of texts; see `tdd.score_images`. A score is "<score>
+        <slice>", by default "max_renyi:gamma=0.5,k=0.1 image".
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       flagged: ids of the candidates that a rule flagged, as n-gram hits: only these are decided on.
-      calibration_flagged: those of the calibration texts, by the same rule; without it flags must tell nothing of the
-        scores of non-members, and a warning says so.
+      calibration_flagged: those of the calibration texts, by the same rule; without it a warning says what is assumed.
       out: run folder; an interrupted run continues there.
       seed: seed of the diagnostics, of random choices in the decision and of the simulation behind the bounds.
       shard: (i, n) or "i/n", from 0: compute only part i of n of the scores, into `out` (or `store`), decide nothing,
@@ -159,8 +171,16 @@ def run_audit(
     others = {name: value for name, value in scoring.items() if name not in ScoreOptions.__annotations__}
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
     procedure = choices.procedure
-    deciding, names = _score_names(procedure, score, extra_scores, scoring, samples=model is None)
-    if model is None:
+    deciding, names = _score_names(procedure, score, extra_scores, scoring, samples=model is None, field=image_field)
+    pictures, options = None, {}
+    if image_field is not None:
+        unused = (text_field, format, shard, flagged, calibration_flagged,
+                  knockoffs, calibration_knockoffs, knockoff_fields)  # fmt: skip
+        (candidates, calibration, members), pictures = _as_pictures(
+            model, procedure, (candidates, calibration, members), image_field, scoring, unused
+        )
+        text_field, options = image_field, {"image_field": image_field}
+    elif model is None:
         from tdd.audit.samples import check_samples, score_samples
 
         check_samples(format, procedure, scoring, shard)
@@ -177,27 +197,64 @@ def run_audit(
         scored = score_samples(inputs, (candidates, calibration, members), names, scoring.get("reference"), id_field)
         models, provenance = [], [scored.identity]
     else:
-        provenance = _read_beside(models, text_field, procedure, scoring)
-    options = {**_options(choices, deciding, names, inputs, scoring), **(flags.options if flags else {})}
+        provenance = _read_beside(models, text_field, procedure, scoring, pictures)
+    options |= {**_options(choices, deciding, names, inputs, scoring), **(flags.options if flags else {})}
     folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, {"seed": seed, **options})
-    if folder is not None and scoring.get("store") is None:
-        scoring["store"] = folder / "scoring"
-    scoring.setdefault("job", "" if folder is None else folder.name)
+    _place_scoring(scoring, folder, pictures)
     if part is not None:
         _score_under(models, provenance, inputs, names, scoring, part)
         return None
-    checks = {**_text_checks(inputs, seed), **({"flags": flags.flags} if flags else {})}
+    audit = _finished(choices, inputs, models, provenance, (deciding, names), scoring, options, flags, scored, pictures)
+    if folder is not None and devices.leads:
+        audit.save(folder)
+    return audit
+
+
+def _as_pictures(
+    model: Any,
+    procedure: Procedure,
+    tables: tuple[Any, Any, Any],
+    field: str,
+    scoring: dict[str, Any],
+    unused: Sequence[Any],
+) -> tuple[list[Any], Pictures]:
+    """Candidates, calibration and members of an audit of images; see `tdd.audit.pictures.read_pictures`."""
+    from tdd.audit.pictures import read_pictures
+
+    return read_pictures(model, procedure, tables, field, scoring, dict(zip(_OF_TEXTS, unused, strict=True)))
+
+
+def _place_scoring(scoring: dict[str, Any], folder: pathlib.Path | None, pictures: Pictures | None) -> None:
+    """Set where scores are stored, and the name of the run among others in the store; images have no shards."""
+    if folder is not None and scoring.get("store") is None:
+        scoring["store"] = folder / "scoring"
+    if pictures is None:
+        scoring.setdefault("job", "" if folder is None else folder.name)
+
+
+def _finished(
+    choices: Choices,
+    inputs: Inputs,
+    models: Sequence[Any],
+    provenance: list[dict[str, Any]],
+    scores: tuple[Sequence[str], Sequence[str]],
+    scoring: Mapping[str, Any],
+    options: Mapping[str, Any],
+    flags: Restricted | None,
+    scored: Any,
+    pictures: Pictures | None,
+) -> Audit:
+    """The finished run; `scores` are those that decide, and all of them."""
+    deciding, names = scores
+    checks = {**_input_checks(inputs, choices.seed, pictures), **({"flags": flags.flags} if flags else {})}
     tables, details, num_texts = scored[:3] if scored else _score_under(models, provenance, inputs, names, scoring)
     columns = [prefix + name for prefix in column_prefixes(provenance) for name in deciding]
-    audit = _decide(
+    return _decide(
         choices, inputs, tables, columns, options=options, model=describe(provenance, details),
         checks={**checks, "long_texts": cut_texts(details, num_texts)},
         assumes=[found.assumes for found in (flags, scored) if found],
         beside=[name for name in BESIDE if scoring.get(name) is not None],
     )  # fmt: skip
-    if folder is not None and devices.leads:
-        audit.save(folder)
-    return audit
 
 
 def _decide(choices: Choices, inputs: Inputs, tables: Tables, columns: Sequence[str], **record: Any) -> Audit:
@@ -225,9 +282,15 @@ def _only_flagged(
 
 
 def _read_beside(
-    models: Sequence[Any], text_field: str | None, procedure: Procedure, scoring: dict[str, Any]
+    models: Sequence[Any],
+    text_field: str | None,
+    procedure: Procedure,
+    scoring: dict[str, Any],
+    pictures: Pictures | None,
 ) -> list[dict[str, Any]]:
     """The provenance of the models; the options of scoring get the texts of prefixes and corpus, and their defaults."""
+    if pictures is not None:
+        return [provenance_of(audited) for audited in models]
     beside = {name: given for name in TEXTS_BESIDE if (given := scoring.get(name)) is not None}
     scoring |= {name: load_texts(given, text_field=text_field) for name, given in beside.items()}
     if scoring.get("long_texts") is None:
@@ -246,9 +309,11 @@ def _score_names(
     scoring: Mapping[str, Any],
     *,
     samples: bool,
+    field: str | None,
 ) -> tuple[tuple[str, ...], list[str]]:
     """The scores that decide, and all scores to compute, under a model or from samples."""
-    score = (OF_SAMPLES if samples else procedure.score) if score is None else score
+    default = OF_IMAGES if field is not None else OF_SAMPLES if samples else procedure.score
+    score = default if score is None else score
     deciding = as_names(score, "score")
     if not deciding:
         raise InputError("score names nothing; at least one score decides")
@@ -260,7 +325,12 @@ def _score_names(
     if len(set(deciding)) < len(deciding):
         raise InputError(f"score names a detector twice: {', '.join(deciding)}")
     names = list(dict.fromkeys([*deciding, *extra_scores]))
-    if not samples:
+    if field is not None:
+        from tdd.audit.images import of_slice
+
+        for name in names:
+            of_slice(name)
+    elif not samples:
         check_given(map(parse_score, names), scoring)
     return deciding, names
 
@@ -295,17 +365,21 @@ def _open_folder(
     return folder
 
 
-def _text_checks(inputs: Inputs, seed: int) -> dict[str, Any]:
-    """The diagnostics of the texts by name, computed before any model is looked at."""
+def _input_checks(inputs: Inputs, seed: int, pictures: Pictures | None) -> dict[str, Any]:
+    """The diagnostics of texts or images by name, computed before any model is looked at."""
     checks: dict[str, Any] = {}
     known, candidates = inputs.calibration, inputs.candidates
     if known is not None:
         _logger.info("searching for duplicates between calibration and candidates, and running the blind baseline")
         clusters = (inputs.calibration_clusters, inputs.clusters) if inputs.clusters else None
-        checks["duplicates"] = duplicates(known, candidates)
-        checks["overlap"] = overlap(known, candidates)
-        checks["sharing"] = sharing(known, candidates, seed=seed, groups=clusters)
-        checks["blind_baseline"] = blind_baseline(known, candidates, seed=seed, groups=clusters)
+        likeness = {} if pictures is None else pictures.likeness
+        checks["duplicates"] = duplicates(known, candidates, **likeness)
+        if pictures is None:
+            checks["overlap"] = overlap(known, candidates)
+        likeness = {name: likeness[name] for name in likeness if name != "measure"}
+        checks["sharing"] = sharing(known, candidates, seed=seed, groups=clusters, **likeness)
+        seen = None if pictures is None else pictures.view
+        checks["blind_baseline"] = blind_baseline(known, candidates, seed=seed, groups=clusters, view=seen)
     if inputs.knockoffs("candidate"):
         checks["knockoff_texts"] = knockoff_texts(inputs)
     return checks
@@ -324,13 +398,17 @@ def _score_under(
     For a shard nothing but that number.
     """
     texts, places = inputs.joined()
+    shards = {} if part is None else {"shard": part}
+    compute: Any = score_texts
+    if "files" in scoring:
+        from tdd.audit.images import score_image_files as compute
     values: dict[str, np.ndarray] = {}
     details = []
     for number, (prefix, model) in enumerate(zip(column_prefixes(provenance), models, strict=True)):
         options = dict(scoring)
-        if len(models) > 1:
+        if len(models) > 1 and "job" in options:
             options["job"] = f"{options['job']}-{number}"
-        table = score_texts(model, texts, names, shard=part, **options)
+        table = compute(model, texts, names, **shards, **options)
         if table is not None:
             values |= {f"{prefix}{name}": column for name, column in table.values.items()}
             details.append(dict(table.provenance))

@@ -13,7 +13,7 @@ _LEVEL, _FRACTION = 0.01, 0.01
 RULE = (
     "A verdict is withheld where a test speaks against exchangeability: the blind baseline, the sizes of clusters, or, "
     "where more than 1% of the calibration items or of the candidates are copies or parts of texts of the other role, "
-    "their number against random divisions of the same texts; for knockoffs alone the symmetry test. The levels of "
+    "their number against random divisions of the same items; for knockoffs alone the symmetry test. The levels of "
     "these tests add up to 1%: where the assumptions hold, that happens in at most 1% of runs."
 )
 
@@ -54,14 +54,16 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
             f"the model tells known non-members from their knockoffs (p = {symmetry.p_value:.3g}), so these are not "
             "exchangeable"
         )
-    copies, parts = checks.get("duplicates"), checks.get("overlap")
-    if calibrated and copies is not None and parts is not None and shared is not None and shared.p_value <= level:
-        for what, check in (("copies or near copies of texts", copies), ("parts of texts", parts)):
-            fractions = check.num_calibration / parts.total_calibration, check.num_candidates / parts.total_candidates
+    if calibrated and shared is not None and shared.p_value <= level:
+        for what, name in (("copies or near copies of items", "duplicates"), ("parts of texts", "overlap")):
+            check = checks.get(name)
+            if check is None:
+                continue
+            fractions = check.num_calibration / check.total_calibration, check.num_candidates / check.total_candidates
             if max(fractions) > _FRACTION:
                 failed.append(
-                    f"{check.num_calibration} of {parts.total_calibration} calibration items and "
-                    f"{check.num_candidates} of {parts.total_candidates} candidates are {what} of the other role, more "
+                    f"{check.num_calibration} of {check.total_calibration} calibration items and "
+                    f"{check.num_candidates} of {check.total_candidates} candidates are {what} of the other role, more "
                     f"than a division at random would make (p = {shared.p_value:.3g})"
                 )
     return failed

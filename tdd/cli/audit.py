@@ -44,6 +44,7 @@ def _add_audit(commands: Any) -> None:
             "--method",
             "--score",
             "--text-field",
+            "--images",
             "--group-field",
             "--label-field",
             "--out",
@@ -83,6 +84,13 @@ def _add_audit(commands: Any) -> None:
         metavar="NAME",
         help="the score that decides (default: grad_norm for ktd, min_k_plus_plus for the others); several, repeated "
         "or comma-separated, for td4eval",
+    )
+    audit.add_argument(
+        "--images",
+        metavar="COLUMN",
+        help="decide on the images in this column of the tables (paths, or bytes in Parquet) under LLaVA-1.5; a score "
+        'is then "NAME SLICE" (default: max_renyi:gamma=0.5,k=0.1 image), SLICE one of image, instruction, '
+        "description, instruction+description",
     )
     audit.add_argument("--extra-scores", metavar="NAMES", help="further scores to store; they decide nothing")
     audit.add_argument(
@@ -199,6 +207,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         label_field=arguments.label_field,
         group_field=arguments.group_field,
         format=arguments.input_format if arguments.lm_eval is None else "lm-eval",
+        image_field=arguments.images,
         flagged=arguments.flagged,
         calibration_flagged=arguments.calibration_flagged,
         alpha=arguments.alpha,
@@ -265,7 +274,7 @@ def _write_paraphrases(arguments: argparse.Namespace) -> None:
     for name in names(",".join([*(arguments.score or ()), *filter(None, [arguments.extra_scores])])):
         parse_score(name)
     for name in (
-        "lm_eval", "knockoffs", "group_field", "shard", "flagged", "calibration_flagged", "coordinator",
+        "lm_eval", "images", "knockoffs", "group_field", "shard", "flagged", "calibration_flagged", "coordinator",
         "distributed",
     ):  # fmt: skip
         if getattr(arguments, name) not in (None, False):

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import logging
 import pathlib
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -98,8 +99,8 @@ def split(values: list[str] | None) -> list[str]:
 
 
 def names(text: str) -> list[str]:
-    """ "loss,min_k:k=0.1;..." → names; semicolons separate the options of one score."""
-    return [name.strip().replace(";", ",") for name in text.split(",") if name.strip()]
+    """ "loss,min_k:k=0.1;..." → names; semicolons, or commas before an option, separate the options of one score."""
+    return [name.strip().replace(";", ",") for name in re.split(r",(?![^,:]*=)", text) if name.strip()]
 
 
 def numbers(option: str, values: list[str] | None, kind: Any = float, what: str = "numbers") -> Any:

@@ -176,7 +176,7 @@ def test_large_input_is_sampled(monkeypatch):
     generator = np.random.default_rng(7)
     found = blind_baseline(documents(12, generator), documents(100, generator), seed=0)
     assert (found.num_calibration, found.num_candidates) == (12, 48)
-    assert "a random sample was used: 12 of 12 calibration texts and 48 of 100 candidates" in found.note
+    assert "a random sample was used: 12 of 12 calibration items and 48 of 100 candidates" in found.note
     assert "texts only the first 200 characters were read for words" in found.note
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tdd.audit.duplicates import near_pairs
 from tdd.audit.overlap import _links, _num_across, sharing
 
 RUNS, LEVELS = 200, (0.01, 0.05, 0.2)
@@ -88,7 +89,7 @@ def test_copies_and_near_copies_are_links():
     near = " ".join(["other", *long.split()[1:]])
     texts = [long, "a word", "A  word", near, long, "another thing entirely", "a word"]
     own = np.array([True, True, False, False, True, False, True])
-    link, text = _links(texts)
+    link, text = _links(texts, 0.8, near_pairs)
     assert _num_across(link, text, own) == 6  # all but the fifth of the list, which stands alone
     assert _num_across(link, text, ~own) == 6
     assert _num_across(link, text, np.zeros(7, bool)) == 0

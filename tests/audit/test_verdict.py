@@ -87,13 +87,12 @@ def check(**fields):
 
 
 def found(p=0.5, copies=(0, 0), parts=(0, 0), sizes=(200, 200), shared=0.005):
+    total = {"total_calibration": sizes[0], "total_candidates": sizes[1]}
     return {
         "sharing": check(p_value=shared),
         "blind_baseline": check(p_value=p, auc=0.9),
-        "duplicates": check(num_calibration=copies[0], num_candidates=copies[1]),
-        "overlap": check(
-            num_calibration=parts[0], num_candidates=parts[1], total_calibration=sizes[0], total_candidates=sizes[1]
-        ),
+        "duplicates": check(num_calibration=copies[0], num_candidates=copies[1], **total),
+        "overlap": check(num_calibration=parts[0], num_candidates=parts[1], **total),
     }
 
 

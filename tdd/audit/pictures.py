@@ -1,0 +1,75 @@
+"""Audits of images: their tables read, the options that do not apply, and what the checks see of images.
+
+The SHA-256 of an image's file stands for it wherever an audit has a text.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tdd.audit.blind_baseline import View
+from tdd.audit.image_checks import NEAR, looks, near_images, view
+from tdd.audit.image_files import ImageFiles, image_rows
+from tdd.procedures.procedure import Procedure
+from tdd.validate import InputError
+
+__all__ = ["Pictures", "read_pictures"]
+
+_OPTIONS = ("revision", "dtype", "progress", "store")
+
+
+class Pictures(NamedTuple):
+    """The images of an audit."""
+
+    likeness: Mapping[str, Any]  # how near copies are found, as keywords of `duplicates`
+    view: View  # what the blind baseline sees
+
+
+def read_pictures(
+    model: Any,
+    procedure: Procedure,
+    tables: Sequence[Any],
+    field: str,
+    scoring: dict[str, Any],
+    unused: Mapping[str, Any],
+) -> tuple[list[Any], Pictures]:
+    """Read candidates, calibration and members: SHA-256 in the place of images, and what is known of these.
+
+    The options of scoring lose those for texts and get the files. `unused` are
+    arguments of `tdd.run_audit` for texts.
+
+    Raises:
+      InputError: no model, a procedure with knockoffs, an option for texts; as `image_rows`; an unreadable image.
+    """
+    _check_options(model, procedure, scoring, unused)
+    files: dict[str, Any] = {}
+    rows = []
+    for table in tables:
+        found, own = (None, ImageFiles({})) if table is None else image_rows(table, field)
+        rows.append(found)
+        files = {**own.files, **files}
+    everything = ImageFiles(files)
+    seen = looks(everything, progress=scoring.get("progress", True))
+    for name in [name for name in scoring if name not in _OPTIONS]:
+        del scoring[name]
+    scoring["files"] = everything
+    likeness = {
+        "near": NEAR,
+        "search": functools.partial(near_images, seen),
+        "measure": "fraction of equal bits of the perceptual hashes",
+    }
+    return rows, Pictures(likeness, view(seen))
+
+
+def _check_options(model: Any, procedure: Procedure, scoring: Mapping[str, Any], unused: Mapping[str, Any]) -> None:
+    if model is None:
+        raise InputError("model is None; image_field (--images) needs a checkpoint of LLaVA-1.5")
+    if "knockoffs" in procedure.needs:
+        raise InputError(f"method {procedure.name!r} needs knockoffs and gradients of texts; use 'ptdi' for images")
+    given = {**unused, **{n: v for n, v in scoring.items() if n not in _OPTIONS}}
+    if named := [name for name, value in given.items() if value not in (None, False, (), [], "")]:
+        raise InputError(
+            f"{', '.join(named)}: for texts, and of no use with images (image_field, --images); leave it out"
+        )
