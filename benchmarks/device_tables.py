@@ -24,7 +24,8 @@ def aot(result: dict[str, Any]) -> str:
         "memory; for studies, repetitions a second and the share of time that is kernel launches. GPU: the largest of "
         "traffic, products and launch of every kernel. TPU: the cycles that the compiler states. "
         f"Before: h200 at {result['before']['commit']}. All programs have no double precision, no callback, and "
-        "no call but of the compiler's libraries and of the kernels below. An empty cell was not compiled."
+        "no call but of the compiler's libraries and of the kernels below. An empty cell in the column before was not "
+        "compiled."
     )
     return f"{text}\n\n{markdown_table(['program', 'h200 before', *targets], rows)}\n\n{_fused(result, records)}"
 
@@ -44,8 +45,7 @@ def _fused(result: dict[str, Any], records: dict[tuple[str, str], dict[str, Any]
         "attention on TPUs for 16-bit models. XLA states no cycles for either. The head's time is that of its products "
         "at the rate of other products, and then of 26 instructions (GPU, counted in its PTX, which spills nothing) or "
         "5 bundles for 1,024 (TPU, v5e's final schedule) a logit; splash attention's is 8.2 bundles for 1,024 visible "
-        "logits, its products included, and 2.5 times that backward. Stalls are not in them. On TPUs, float32 and "
-        "what is not listed here were compiled with XLA alone. A kernel for the draws of "
+        "logits, its products included, and 2.5 times that backward. Stalls are not in them. A kernel for the draws of "
         "`kernels/resample.py` compiles for an H200 (4 launches) but is not used: at 54 instructions an item it takes "
         "0.37 ms for 2^18 repetitions of 775 items, and writing its tables 0.1 ms, where the loops of the same draws "
         "take 0.42 of the program's 1.68 ms."
