@@ -5,18 +5,26 @@ The SHA-256 of an image's file stands for it wherever an audit has a text.
 
 from __future__ import annotations
 
+import base64
 import functools
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tdd.audit.blind_baseline import View
 from tdd.audit.image_checks import NEAR, looks, near_images, view
 from tdd.audit.image_files import ImageFiles, image_rows
 from tdd.procedures.procedure import Procedure
+from tdd.records import Texts
+from tdd.runs.folder import Audit
 from tdd.validate import InputError
 
-__all__ = ["Pictures", "read_pictures"]
+__all__ = ["Pictures", "read_pictures", "thumbnails"]
 
+_SIDE, _MOST = 96, 48
+"""Pixels of a thumbnail's longer side, and how many a run keeps: about 3 kB each."""
 _OPTIONS = ("revision", "dtype", "progress", "store")
 
 
@@ -25,6 +33,7 @@ class Pictures(NamedTuple):
 
     likeness: Mapping[str, Any]  # how near copies are found, as keywords of `duplicates`
     view: View  # what the blind baseline sees
+    files: ImageFiles
 
 
 def read_pictures(
@@ -60,7 +69,7 @@ def read_pictures(
         "search": functools.partial(near_images, seen),
         "measure": "fraction of equal bits of the perceptual hashes",
     }
-    return rows, Pictures(likeness, view(seen))
+    return rows, Pictures(likeness, view(seen), everything)
 
 
 def _check_options(model: Any, procedure: Procedure, scoring: Mapping[str, Any], unused: Mapping[str, Any]) -> None:
@@ -73,3 +82,17 @@ def _check_options(model: Any, procedure: Procedure, scoring: Mapping[str, Any],
         raise InputError(
             f"{', '.join(named)}: for texts, and of no use with images (image_field, --images); leave it out"
         )
+
+
+def thumbnails(files: ImageFiles, candidates: Texts, audit: Audit) -> list[list[str]]:
+    """(id, JPEG in base64) of the selected images with the smallest p-values, at most 48; none without a verdict."""
+    chosen = np.flatnonzero(audit.items["selected"]) if audit.verdict_stands else np.empty(0, np.int64)
+    found = []
+    for row in chosen[np.argsort(audit.items["p_value"][chosen], kind="stable")][:_MOST].tolist():
+        with files.open(candidates.texts[row]) as image:
+            small = image.convert("RGB")
+            small.thumbnail((_SIDE, _SIDE))
+            buffer = io.BytesIO()
+            small.save(buffer, "JPEG", quality=75)
+        found.append([candidates.ids[row], base64.b64encode(buffer.getvalue()).decode()])
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import pathlib
@@ -249,12 +250,18 @@ def _finished(
     checks = {**_input_checks(inputs, choices.seed, pictures), **({"flags": flags.flags} if flags else {})}
     tables, details, num_texts = scored[:3] if scored else _score_under(models, provenance, inputs, names, scoring)
     columns = [prefix + name for prefix in column_prefixes(provenance) for name in deciding]
-    return _decide(
+    audit = _decide(
         choices, inputs, tables, columns, options=options, model=describe(provenance, details),
         checks={**checks, "long_texts": cut_texts(details, num_texts)},
         assumes=[found.assumes for found in (flags, scored) if found],
         beside=[name for name in BESIDE if scoring.get(name) is not None],
     )  # fmt: skip
+    if pictures is None:
+        return audit
+    from tdd.audit.pictures import thumbnails
+
+    shown = thumbnails(pictures.files, inputs.candidates, audit)
+    return dataclasses.replace(audit, run={**audit.run, "thumbnails": shown})
 
 
 def _decide(choices: Choices, inputs: Inputs, tables: Tables, columns: Sequence[str], **record: Any) -> Audit:

@@ -9,7 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table, caveats, in_words
+from tdd.report.sections import (
+    Column,
+    Facts,
+    Figure,
+    Points,
+    Report,
+    Row,
+    Section,
+    Table,
+    Thumbnails,
+    caveats,
+    in_words,
+)
 from tdd.runs.plain_csv import StringColumn
 
 __all__ = ["audit_report", "demo_table"]
@@ -47,6 +59,9 @@ def audit_report(
         sections.append(_checks(run))
     if stands and items is not None and decision["num_selected"]:
         sections.append(_selected(items, decision["columns"], decision["null"]))
+    if stands and (images := run.get("thumbnails")):
+        shown = f"{len(images)} of {decision['num_selected']} selected images, those with the smallest p-values first."
+        sections.append(Thumbnails("Selected images", tuple((name, image) for name, image in images), shown))
     sections.append(_origin(run))
     title = f"Audit of {run['model']['name']}" if run["model"] else "Selection from a table of scores"
     return Report(title, run["outcome"], tuple(sections), stands)

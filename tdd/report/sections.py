@@ -24,6 +24,7 @@ __all__ = [
     "Row",
     "Section",
     "Table",
+    "Thumbnails",
     "Tone",
     "caveats",
     "in_words",
@@ -97,7 +98,16 @@ class Figure:
     draw: Callable[[], Any]  # returns a matplotlib figure
 
 
-Section = Table | Facts | Points | Paragraph | Figure
+@dataclasses.dataclass(frozen=True)
+class Thumbnails:
+    """Small photographs side by side; the terminal leaves them out."""
+
+    title: str
+    images: tuple[tuple[str, str], ...]  # caption, and a JPEG file in base64
+    alternative: str  # what they show, for readers who do not see them
+
+
+Section = Table | Facts | Points | Paragraph | Figure | Thumbnails
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +168,7 @@ def _shown(section: Section) -> Sequence[RenderableType]:
         case Table():
             note = [plain_text(section.note, "italic")] if section.note else []
             return _titled(section.title, _Fitted(section), *note)
-        case Figure():
+        case Figure() | Thumbnails():
             return []
 
 

@@ -1,5 +1,6 @@
 """Audits of images: the road from tables to a run folder, near copies, and the blind baseline with its false alarms."""
 
+import base64
 import io
 
 import numpy as np
@@ -14,6 +15,8 @@ from tdd.audit.image_checks import NEAR, look, near_images, similarities, view
 from tdd.audit.images import INSTRUCTION
 from tdd.cli import main
 from tdd.models import vision
+from tdd.report import folder_report
+from tdd.report.page import to_markdown
 from tdd.runs.folder import to_csv
 from tdd.validate import InputError
 
@@ -230,3 +233,18 @@ def test_similarities_ignore_what_is_constant():
     shifted = {name: one._replace(features=np.append(one.features, 7.0)) for name, one in both.items()}
     np.testing.assert_allclose(similarities(shifted, names), plain, atol=1e-6)
     assert plain.dtype == np.float32
+
+
+def test_the_report_shows_selected_images(model, tmp_path):
+    candidates, options = table(0, 12), {"image_field": "image", "progress": False, "out": tmp_path / "run"}
+    candidates = [{**row, "id": f"<b>{place}</b>"} for place, row in enumerate(candidates)]
+    audit = tdd.run_audit(model, candidates, table(100, 12), alpha=0.99, method="ptdi:proportion=none", **options)
+    shown = audit.run["thumbnails"]
+    assert {name for name, _ in shown} == {*audit.selected_ids}
+    assert len(shown) >= 2
+    for _, image in shown:
+        assert max(Image.open(io.BytesIO(base64.b64decode(image))).size) <= 96
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert page.count("data:image/jpeg;base64,") == len(shown)
+    assert "<b>" not in page
+    assert f"{len(shown)} of {len(shown)} selected images" in to_markdown(folder_report(tmp_path / "run")[1])
