@@ -237,7 +237,7 @@ _FINDINGS = {
         "{num_calibration} calibration items and {num_candidates} candidates share 30 words in a row",
     ),
     "sharing": (
-        "texts shared by the roles",
+        "items shared by the roles",
         "{num_shared}, about {expected:.0f} in random divisions (p = {p_value:.3g})",
     ),
     "cluster_sizes": (
