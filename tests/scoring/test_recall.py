@@ -43,7 +43,9 @@ def test_definition(form, bos):
     texts = random_texts(9, seed=2, shortest=2, longest=30)
     table = tdd.score(form(model), texts, NAMES, prefix=UNSEEN, member_prefix=SEEN, token_budget=64, progress=False)
     for name, (i, text) in itertools.product(NAMES, enumerate(texts)):
-        np.testing.assert_allclose(table[name][i], expected(model, text, name), rtol=1e-5, err_msg=name)
+        rounding = 1e-6 if name.startswith("con_") else 0.0  # a difference of two ratios near 1, at times near 0
+        wanted = expected(model, text, name)
+        np.testing.assert_allclose(table[name][i], wanted, rtol=1e-5, atol=rounding, err_msg=name)
     assert table.provenance["prefix"]["tokens"] == len(ids(model[2], "".join(UNSEEN)))
     assert table.provenance["member_prefix"]["texts"] == len(SEEN)
 
