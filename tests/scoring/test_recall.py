@@ -41,11 +41,16 @@ def expected(model, text, name, *, unseen=UNSEEN, seen=SEEN):
 def test_definition(form, bos):
     model = scored_model(3, bos=bos)
     texts = random_texts(9, seed=2, shortest=2, longest=30)
-    table = tdd.score(form(model), texts, NAMES, prefix=UNSEEN, member_prefix=SEEN, token_budget=64, progress=False)
-    for name, (i, text) in itertools.product(NAMES, enumerate(texts)):
-        rounding = 1e-6 if name.startswith("con_") else 0.0  # a difference of two ratios near 1, at times near 0
-        wanted = expected(model, text, name)
-        np.testing.assert_allclose(table[name][i], wanted, rtol=1e-5, atol=rounding, err_msg=name)
+    options = {"token_budget": 64, "progress": False}
+    table = tdd.score(form(model), texts, NAMES, prefix=UNSEEN, member_prefix=SEEN, **options)
+    for name, (i, text) in itertools.product(("recall", "con_recall", "loss"), enumerate(texts)):
+        np.testing.assert_allclose(table[name][i], expected(model, text, name), rtol=1e-5, err_msg=name)
+    # with gamma=1 rounding of the losses is not small beside their difference: the losses to 1e-6, then the difference
+    behind_members = tdd.score(form(model), texts, "recall", prefix=SEEN, **options)["recall"]
+    for i, text in enumerate(texts):
+        np.testing.assert_allclose(table["recall"][i], expected(model, text, "recall"), rtol=1e-6)
+        np.testing.assert_allclose(behind_members[i], expected(model, text, "recall", unseen=SEEN), rtol=1e-6)
+    np.testing.assert_allclose(table["con_recall:gamma=1"], table["recall"] - behind_members, rtol=1e-9)
     assert table.provenance["prefix"]["tokens"] == len(ids(model[2], "".join(UNSEEN)))
     assert table.provenance["member_prefix"]["texts"] == len(SEEN)
 
