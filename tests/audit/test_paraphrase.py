@@ -15,6 +15,7 @@ from t5_files import write_t5
 import tdd
 from tdd import InputError
 from tdd.audit import paraphrase as module
+from tdd.audit import paraphrasers
 from tdd.audit.paraphrase import _pieces
 from tdd.cli import main
 
@@ -60,7 +61,7 @@ def completion(content, reason="stop"):
 @pytest.fixture
 def waits(monkeypatch):
     found = []
-    monkeypatch.setattr(module.time, "sleep", found.append)
+    monkeypatch.setattr(paraphrasers.time, "sleep", found.append)
     return found
 
 
@@ -247,7 +248,7 @@ def test_a_run_that_dies_goes_on_and_asks_nothing_twice(service, tmp_path, dies_
 
 
 def test_an_exception_in_this_process_loses_no_answer(service, tmp_path, monkeypatch):
-    send, count = module._Service._send, []
+    send, count = paraphrasers.Service._send, []
 
     def stops(self, data):
         count.append(data)
@@ -255,7 +256,7 @@ def test_an_exception_in_this_process_loses_no_answer(service, tmp_path, monkeyp
             raise KeyboardInterrupt
         return send(self, data)
 
-    monkeypatch.setattr(module._Service, "_send", stops)
+    monkeypatch.setattr(paraphrasers.Service, "_send", stops)
     with pytest.raises(KeyboardInterrupt):
         asked(service, tmp_path)
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 3
@@ -297,7 +298,7 @@ def test_busy_services_are_asked_again_with_longer_waits(service, waits, tmp_pat
 
 
 def test_silence_is_asked_again(service, waits, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_TIMEOUT", 0.1)
+    monkeypatch.setattr(paraphrasers, "_TIMEOUT", 0.1)
     held = threading.Event()
     respond, first = service.respond, []
 
