@@ -4,8 +4,8 @@ from . import probe as probe
 from . import study as study
 from .audit.images import score_images as score_images
 from .audit.logprobs import score_log_probs as score_log_probs
-from .audit.owner import run_dataset_inference as run_dataset_inference
-from .audit.owner import run_version_test as run_version_test
+from .audit.owner_dataset import run_dataset_inference as run_dataset_inference
+from .audit.owner_versions import run_version_test as run_version_test
 from .audit.paraphrase import paraphrase as paraphrase
 from .audit.run import run_audit as run_audit
 from .audit.score import score as score

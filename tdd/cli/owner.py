@@ -112,14 +112,14 @@ def _add_scoring(group: Any) -> None:
 
 
 def _versions(arguments: argparse.Namespace) -> int:
-    from tdd.audit.owner import run_version_test
+    from tdd.audit.owner_versions import run_version_test
 
     fields = {name: getattr(arguments, name) for name in ("document_field", "published_field", "score")}
     return _present(arguments, run_version_test(arguments.model, arguments.documents, **fields, **_options(arguments)))
 
 
 def _dataset(arguments: argparse.Namespace) -> int:
-    from tdd.audit.owner import DATASET_SCORES, run_dataset_inference
+    from tdd.audit.owner_dataset import DATASET_SCORES, run_dataset_inference
 
     score = names(",".join(arguments.score or DATASET_SCORES))
     texts = (arguments.suspects, arguments.heldout)

@@ -41,7 +41,8 @@ _MODULES = (
     "audit.blind_baseline",
     "audit.flagged",
     "audit.overlap",
-    "audit.owner",
+    "audit.owner_versions",
+    "audit.owner_dataset",
     "study.baselines",
 )
 """The modules with a `GUARANTEE_ROWS`, in the order of the table."""

@@ -8,7 +8,7 @@ import pytest
 from scored_models import random_texts, scored_model
 
 import tdd
-from tdd.audit.owner import group_means
+from tdd.audit.owner_dataset import group_means
 from tdd.cli import main
 from tdd.demo.data import demo_files, load_calibration, load_candidates
 from tdd.report import folder_report

@@ -1167,7 +1167,7 @@ STUDIES = (
     ),
     Fault(
         "run_dataset_inference: texts without a score count as zeros in the mean of their group",
-        "tdd/audit/owner.py",
+        "tdd/audit/owner_dataset.py",
         "np.add.at(count[row], index[real], 1)",
         "np.add.at(count[row], index, 1)",
         ("tests/audit/test_owner.py",),

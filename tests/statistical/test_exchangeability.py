@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tdd.audit.owner import blind_p_value
+from tdd.audit.owner_versions import blind_p_value
 from tdd.kernels import permutation, randomization, rank_sum, student
 from tdd.procedures.exchangeability import exchangeability
 from tdd.procedures.versions import version_test
