@@ -96,17 +96,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("paraphrased-ktd"))
     options = parser.parse_args()
-    sizes, begun = Sizes(), time.perf_counter()
+    sizes = Sizes()
     options.folder.mkdir(parents=True, exist_ok=True)
     training = train_paraphraser(options.folder / "t5", sizes)
     print(f"paraphraser: {json.dumps(training)}", flush=True)
-    of_seeds = []
-    for seed in range(options.seeds):
-        place = options.folder / f"seed-{seed}.json"
-        if not place.exists():
-            write_atomically(place, to_json(measure(seed, options.folder, sizes)).encode())
-        of_seeds.append(json.loads(place.read_text("utf-8")))
-        print(f"seed {seed}: {of_seeds[-1]['seconds']:.0f} s, {time.perf_counter() - begun:.0f} s in all", flush=True)
+    measured = functools.partial(measure, folder=options.folder, sizes=sizes)
+    of_seeds = harness.of_seeds(range(options.seeds), options.folder, measured)
     found = {
         "command": f"python -m benchmarks.paraphrased_ktd --seeds {options.seeds}",
         "version": tdd.__version__,

@@ -10,7 +10,6 @@ default options. A folder keeps the finished seeds, so that an interrupted run g
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -33,8 +32,6 @@ from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, Mlp, RmsNorm, RotaryPositions
 from tdd.records import LanguageModel, Texts
-from tdd.runs.atomic import write_atomically
-from tdd.runs.folder import to_json
 from tdd.scoring.scores import SCORES, TEXTS_BESIDE
 
 ALPHA = 0.1
@@ -58,14 +55,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("scores-of-seeds"))
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    of_seeds = []
-    for seed in range(options.seeds):
-        place = options.folder / f"seed-{seed}.json"
-        if not place.exists():
-            write_atomically(place, to_json(measure(seed)).encode())
-        of_seeds.append(json.loads(place.read_text("utf-8")))
-        print(f"seed {seed}: {of_seeds[-1]['seconds']:.0f} s", flush=True)
+    of_seeds = harness.of_seeds(range(options.seeds), options.folder, measure)
     harness.write("scores", {"command": f"python -m benchmarks.scores --seeds {options.seeds}", **joined(of_seeds)})
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -35,8 +34,6 @@ from tdd.models import decoder, vision
 from tdd.models.spec import Attention, DecoderSpec, Mlp, RmsNorm, RotaryPositions
 from tdd.models.vision import VisionLanguageModel, VisionLanguageSpec, VisionTower
 from tdd.records import Scores
-from tdd.runs.atomic import write_atomically
-from tdd.runs.folder import to_json
 
 MEMBERS, NONMEMBERS, BACKGROUND = 300, 300, 1200
 """Images of the pool by label, and further ones that are trained on; the null pool has as many as the pool."""
@@ -63,14 +60,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("slices-of-seeds"))
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    of_seeds = []
-    for seed in range(1, 1 + options.seeds):
-        place = options.folder / f"seed-{seed}.json"
-        if not place.exists():
-            write_atomically(place, to_json(measure(seed)).encode())
-        of_seeds.append(json.loads(place.read_text("utf-8")))
-        print(f"seed {seed}: {of_seeds[-1]['seconds']:.0f} s", flush=True)
+    of_seeds = harness.of_seeds(range(1, 1 + options.seeds), options.folder, measure)
     harness.write("slices", {"command": f"python -m benchmarks.slices --seeds {options.seeds}", **joined(of_seeds)})
 
 
