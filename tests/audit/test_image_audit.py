@@ -248,3 +248,17 @@ def test_the_report_shows_selected_images(model, tmp_path):
     assert page.count("data:image/jpeg;base64,") == len(shown)
     assert "<b>" not in page
     assert f"{len(shown)} of {len(shown)} selected images" in to_markdown(folder_report(tmp_path / "run")[1])
+
+
+def test_known_members_and_copies(model):
+    """Scores of members decide the estimated proportion; a copy has the score of its image, under its own name."""
+    candidates, known, members = table(0, 12), table(100, 20), table(300, 15)
+    candidates.append({**candidates[3], "id": "copy"})
+    options = {"alpha": 0.5, "image_field": "image", "progress": False}
+    audit = tdd.run_audit(model, candidates, known, members=members, method="ptdi:proportion=moment", **options)
+    assert audit.items[SCORE][3] == audit.items[SCORE][12]
+    assert audit.items["id"][12] == "copy"
+    own = tdd.score_images(model, members, progress=False)[SCORE]
+    wanted = tdd.ptdi(audit.calibration[SCORE], audit.items[SCORE], members=own, alpha=0.5, proportion="moment")
+    np.testing.assert_allclose(audit.run["decision"]["proportion"], wanted.proportion, rtol=1e-5)
+    np.testing.assert_array_equal(audit.items["selected"], wanted.selected)
