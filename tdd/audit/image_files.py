@@ -113,6 +113,8 @@ def _file(value: Any, near: pathlib.Path, place: str) -> ImageFile:
     """One cell of the table."""
     if isinstance(value, dict):
         value = value.get("bytes") or value.get("path")
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     if not isinstance(value, (str, bytes)) or not value:
         raise InputError(f"{place}: an image must be a path or the bytes of a file, got {type(value).__name__}")
     if isinstance(value, str) and not _is_file(near / value):

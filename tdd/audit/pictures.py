@@ -26,6 +26,7 @@ __all__ = ["Pictures", "read_pictures", "thumbnails"]
 _SIDE, _MOST = 96, 48
 """Pixels of a thumbnail's longer side, and how many a run keeps: about 3 kB each."""
 _OPTIONS = ("revision", "dtype", "progress", "store")
+_DEVICES = ("device", "devices", "shard_params")
 
 
 class Pictures(NamedTuple):
@@ -78,10 +79,17 @@ def _check_options(model: Any, procedure: Procedure, scoring: Mapping[str, Any],
     if "knockoffs" in procedure.needs:
         raise InputError(f"method {procedure.name!r} needs knockoffs and gradients of texts; use 'ptdi' for images")
     given = {**unused, **{n: v for n, v in scoring.items() if n not in _OPTIONS}}
-    if named := [name for name, value in given.items() if value not in (None, False, (), [], "")]:
+    named = [name for name, value in given.items() if not _is_absent(value)]
+    if devices := [name for name in named if name in _DEVICES]:
+        raise InputError(f"{', '.join(devices)}: images are computed on JAX's default device; leave it out")
+    if named:
         raise InputError(
             f"{', '.join(named)}: for texts, and of no use with images (image_field, --images); leave it out"
         )
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or value is False or (isinstance(value, (str, list, tuple)) and not value)
 
 
 def thumbnails(files: ImageFiles, candidates: Texts, audit: Audit) -> list[list[str]]:

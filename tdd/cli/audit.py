@@ -325,7 +325,9 @@ def _select(arguments: argparse.Namespace) -> int:
         "group_field": arguments.group_field,
         "format": arguments.input_format,
     }
-    scores, knockoffs = (names(",".join(given or ())) for given in (arguments.score, arguments.knockoffs))
+    scores, knockoffs = (
+        [name for one in given or () for name in names(one)] for given in (arguments.score, arguments.knockoffs)
+    )
     if arguments.higher_is_member:
         if not scores:
             from tdd.validate import InputError

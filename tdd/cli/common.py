@@ -99,8 +99,11 @@ def split(values: list[str] | None) -> list[str]:
 
 
 def names(text: str) -> list[str]:
-    """ "loss,min_k:k=0.1;..." → names; semicolons, or commas before an option, separate the options of one score."""
-    return [name.strip().replace(";", ",") for name in re.split(r",(?![^,:]*=)", text) if name.strip()]
+    """ "loss,min_k:k=0.1;..." → names; semicolons, or commas before an option, separate the options of one score.
+
+    What follows a comma is an option where it has "=" and no colon: "epoch=2:loss" is a name.
+    """
+    return [name.strip().replace(";", ",") for name in re.split(r",(?![^,:]*=[^,:]*(?:,|$))", text) if name.strip()]
 
 
 def numbers(option: str, values: list[str] | None, kind: Any = float, what: str = "numbers") -> Any:

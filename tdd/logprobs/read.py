@@ -181,15 +181,15 @@ def _positions(source: str, entry: Entry, reading: Reading, scale: float) -> _Po
         with np.errstate(over="ignore"):  # what becomes infinite is refused
             found[name] = check_numbers(source, entry.place, lists[name][offset:], offset, name) * scale
     check_statistics(f"{source}: {entry.place}", found, scale, offset)
-    num_floored = 0
-    if reading.floor is not None and "log_prob" in found:
-        num_floored = int(np.count_nonzero(found["log_prob"] <= reading.floor))
-        found["log_prob"] = np.maximum(found["log_prob"], reading.floor)
     length = len(next(iter(found.values())))
     masks, ids = masks_of(source, entry, offset, length), np.array(entry.token_ids[offset:], np.int64)
     if masks and not (kept := np.logical_or.reduce([*masks.values()])).all():
         found = {name: values[kept] for name, values in found.items()}
         masks, ids = {name: mask[kept] for name, mask in masks.items()}, ids[kept] if len(ids) else ids
+    num_floored = 0
+    if reading.floor is not None and "log_prob" in found:
+        num_floored = int(np.count_nonzero(found["log_prob"] <= reading.floor))
+        found["log_prob"] = np.maximum(found["log_prob"], reading.floor)
     return _Positions(found, masks, ids, num_floored)
 
 

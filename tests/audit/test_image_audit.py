@@ -149,6 +149,9 @@ def test_command(model, tmp_path, monkeypatch, capsys):
         ({"text_field": "image"}, "text_field: for texts"),
         ({"reference": "other"}, "reference: for texts"),
         ({"max_length": 9}, "max_length: for texts"),
+        ({"max_length": 0}, "max_length: for texts"),
+        ({"flagged": np.array(["i0", "i1"])}, "flagged: for texts"),
+        ({"device": "cpu"}, "device: images are computed on JAX's default device"),
         ({"shard": "0/2"}, "shard: for texts"),
         ({"score": "loss image"}, "needs target tokens"),
         ({"score": "max_renyi"}, "names no slice"),
@@ -233,6 +236,12 @@ def test_similarities_ignore_what_is_constant():
     shifted = {name: one._replace(features=np.append(one.features, 7.0)) for name, one in both.items()}
     np.testing.assert_allclose(similarities(shifted, names), plain, atol=1e-6)
     assert plain.dtype == np.float32
+
+
+def test_cells_may_be_paths(model, tmp_path):
+    (tmp_path / "a.jpg").write_bytes(jpeg(drawn(0)))
+    of_path = tdd.score_images(model, [{"image": tmp_path / "a.jpg"}], progress=False)
+    assert of_path[SCORE] == tdd.score_images(model, table(0, 1), progress=False)[SCORE]
 
 
 def test_the_report_shows_selected_images(model, tmp_path):

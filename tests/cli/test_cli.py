@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tdd.cli import _COMMANDS, _ends_in_order, main
-from tdd.cli.common import logging_on_stderr
+from tdd.cli.common import logging_on_stderr, names
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +118,19 @@ def test_select_refuses_an_unexpected_role(tmp_path, capsys, word):
     assert main(["select", str(tmp_path / "t.csv")]) == 2
     assert f"holds {word!r} at line 11; expected 'calibration' for calibration" in capsys.readouterr().err
     assert main(["select", str(tmp_path / "t.csv"), "--calibration-role", "calibration"]) == (2 if word else 0)
+
+
+def test_names_with_an_equals_sign(tmp_path, capsys):
+    """Checkpoint folders are often called epoch=1; an option of a score has no colon behind its sign."""
+    assert names("epoch=1:loss,epoch=2:min_k:k=0.1,zlib") == ["epoch=1:loss", "epoch=2:min_k:k=0.1", "zlib"]
+    assert names("max_renyi:gamma=1,k=1 image,loss;min_k") == ["max_renyi:gamma=1,k=1 image", "loss,min_k"]
+    (tmp_path / "s.csv").write_text(
+        "id,role,x=1,e=1:loss,e=2:loss\n"
+        + "".join(f"i{i},{('calibration', 'candidate')[i % 2]},{i},{i},{-i}\n" for i in range(40))
+    )
+    for chosen in (["--score", "e=1:loss,e=2:loss"], ["--score", "x=1", "--score", "e=2:loss"]):
+        assert main(["select", str(tmp_path / "s.csv"), "--method", "jmcs", "--json", *chosen]) == 0
+        assert len(json.loads(capsys.readouterr().out)["decision"]["columns"]) == 2
 
 
 def test_select_json_is_the_run(table, capsys):

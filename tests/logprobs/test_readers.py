@@ -96,6 +96,12 @@ def test_floor(caplog):
         refuses([plain(-1.0)], "floor=.* must be a negative number, or None", floor=floor)
 
 
+def test_a_position_in_no_slice_is_not_counted_as_floored(caplog):
+    record = {"id": 1, "log_probs": [None, -1.0, -9999.0], "slice": [None, "x", None]}
+    assert read([record]).num_floored == 0
+    assert not caplog.records
+
+
 def test_roundings_of_one_are_zero():
     np.testing.assert_array_equal(read([plain(1e-7, 0, -0.0)]).tokens[0], [0, 0, 0])
 
