@@ -18,7 +18,9 @@ import numpy as np
 from jax import lax
 
 from tdd.audit.image_files import ImageFiles, image_rows
-from tdd.models import decoder, vision
+from tdd.device_kinds import DeviceKind, kind_of
+from tdd.kernels.platforms import product
+from tdd.models import budget, decoder, vision
 from tdd.models.attention import PrefixCache
 from tdd.models.language_model import hidden_after, language_model
 from tdd.models.vision import VisionLanguageModel, VisionLanguageSpec
@@ -28,9 +30,9 @@ from tdd.scoring.devices import find_devices
 from tdd.scoring.scores import ScoreRequest, check_score_names, padded_stats, parse_score
 from tdd.scoring.store import ScoreStore
 from tdd.scoring.store.address import address, fingerprint
-from tdd.scoring.token_stats import head_statistics
+from tdd.scoring.token_stats import tiling, wanted_statistics
 from tdd.texts import load_texts
-from tdd.validate import InputError
+from tdd.validate import InputError, is_memory_error
 
 __all__ = ["INSTRUCTION", "SLICES", "of_slice", "score_image_files", "score_images"]
 
@@ -40,6 +42,7 @@ SLICES = ("image", "instruction+description", "instruction", "description")
 _DESCRIPTION = 32
 _TARGET_FREE = ("mu", "renyi_half", "renyi_two", "renyi_inf")
 _LEAST_PROBABILITY = 1e-10
+_MOST = 32  # images of a batch
 
 
 def score_images(
@@ -81,8 +84,9 @@ def score_images(
     Raises:
       InputError: anything about model, table, images or scores that cannot be used.
 
-    Cost: for each distinct image two passes over it and the instruction, 32 over the description, and one image in
-    memory.
+    Cost: for each distinct image two passes over it and the instruction and 32 over the description. Memory is that of
+    one batch: one image on a CPU; on an accelerator as many as fit beside the model, at most 32, and half as many after
+    a memory error.
     """
     names = check_score_names(scores)
     for name in names:
@@ -199,24 +203,63 @@ def _statistics(
     What is in the store is taken from there, and what is computed is added.
     """
     end = -1 if model.tokenizer.eos_token_id is None else model.tokenizer.eos_token_id
+    keys = {sha256: bytes.fromhex(sha256[:32]) for sha256 in hashes}
     with contextlib.ExitStack() as stack:
         stored = None
         if store is not None:
             depends = {"prompt": prompt.tolist(), "end": end, "description": _DESCRIPTION, "published": published}
             where = address("images", fingerprint(model.spec, model.params), find_devices(), **depends)
             stored = stack.enter_context(ScoreStore(store)).namespace(where)
-        for sha256 in hashes:
-            key = bytes.fromhex(sha256[:32])
+        missing = []
+        for sha256, key in keys.items():
             if stored is not None and stored.has(key, _TARGET_FREE):
                 yield sha256, stored.read(key, _TARGET_FREE)
-                continue
-            with files.open(sha256) as image:
-                prepared = vision.pixels(image, model.spec.tower.image_size)
-            found = _read_and_describe(model.spec, model.params, prepared[None], jnp.asarray(prompt), published)
-            description, columns = jax.device_get(found)
+            else:
+                missing.append(sha256)
+        for sha256, description, columns in _computed(model, prompt, missing, files, published):
             length = int(np.argmax(np.append(description == end, True)))
             statistics = np.stack([columns[name][: len(prompt) + length - 1] for name in _TARGET_FREE])
-            yield sha256, statistics if stored is None else stored.append([key], [statistics], _TARGET_FREE)[0]
+            rows = [statistics] if stored is None else stored.append([keys[sha256]], [statistics], _TARGET_FREE)
+            yield sha256, rows[0]
+
+
+def _computed(
+    model: VisionLanguageModel, prompt: np.ndarray, hashes: Sequence[str], files: ImageFiles, published: bool
+) -> Iterator[tuple[str, np.ndarray, dict[str, np.ndarray]]]:
+    """SHA-256 of each image, its description [32], and the statistics [P + 32 - 1] by name, batch by batch."""
+    kind = kind_of(next(iter(jax.tree.leaves(model.params)[0].devices())))
+    size, first = min(_batch_size(model, len(prompt), kind), max(1, len(hashes))), 0
+    while first < len(hashes):
+        batch = hashes[first : first + size]
+        images = np.stack([_pixels(model.spec, files, sha256) for sha256 in batch])
+        images = np.pad(images, ((0, size - len(batch)), (0, 0), (0, 0), (0, 0)))  # one shape, one compilation
+        try:
+            found = _read_and_describe(model.spec, model.params, images, jnp.asarray(prompt), published)
+            descriptions, columns = jax.device_get(found)
+        except Exception as error:
+            if size == 1 or not is_memory_error(error):
+                raise
+            size //= 2
+            continue
+        for row, sha256 in enumerate(batch):
+            yield sha256, descriptions[row], {name: column[row] for name, column in columns.items()}
+        first += len(batch)
+
+
+def _pixels(spec: VisionLanguageSpec, files: ImageFiles, sha256: str) -> np.ndarray:
+    with files.open(sha256) as image:
+        return vision.pixels(image, spec.tower.image_size)
+
+
+def _batch_size(model: VisionLanguageModel, num_prompt: int, kind: DeviceKind) -> int:
+    """Images that fit on a device beside the model: one on a CPU, where more would gain nothing."""
+    if kind.memory is None:
+        return 1
+    text, rows, leaves = model.spec.text, num_prompt + _DESCRIPTION, jax.tree.leaves(model.params)
+    dtype = decoder.readout(text, model.params["text"]).dtype
+    kept = 2 * 4 * text.num_layers * rows * text.attention.kv_heads * text.attention.head_dim
+    an_image = kept + budget.temporary(text, dtype, 1, length=rows, tile=tiling(kind.platform).chunk)
+    return int(np.clip((kind.memory - sum(leaf.nbytes for leaf in leaves)) // an_image, 1, _MOST))
 
 
 def _of_slice(request: ScoreRequest, statistics: np.ndarray, bounds: tuple[int, int], published: bool) -> float:
@@ -229,35 +272,39 @@ def _of_slice(request: ScoreRequest, statistics: np.ndarray, bounds: tuple[int, 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _read_and_describe(
-    spec: VisionLanguageSpec, params: Any, image: jax.Array, prompt: jax.Array, published: bool
+    spec: VisionLanguageSpec, params: Any, images: jax.Array, prompt: jax.Array, published: bool
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The greedy description [32], and the statistics [P + 32 - 1] of the distribution after each token but the last.
+    """Greedy descriptions [B, 32], and statistics [B, P + 32 - 1] of the distribution after each token but the last.
 
-    Statistics from the description's end token on are of no use.
+    Statistics from a description's end token on are of no use.
     """
-    lm, text, num_prompt = language_model(spec.text), params["text"], prompt.shape[0]
-    features = vision.image_features(spec, params, image)
-    embedded = vision.embed(spec, params, prompt[None], features)
-    keys, values = decoder.keys_and_values(spec.text, text, embedded[:, :-1])
-    cache = PrefixCache(keys, values, None)
+    lm, text, batch = language_model(spec.text), params["text"], images.shape[0]
+    features = vision.image_features(spec, params, images)
+    prompts = jnp.broadcast_to(prompt, (batch, *prompt.shape))
+    embedded = vision.embed(spec, params, prompts, features)
     table = decoder.readout(spec.text, text)
 
-    def step(number: jax.Array, tokens: jax.Array) -> jax.Array:
-        state = hidden_after(spec.text, text, cache, tokens[None, :-1])[0, number]
-        scores = jnp.einsum("d,vd->v", state, table, preferred_element_type=jnp.float32)
-        return tokens.at[number + 1].set(jnp.argmax(scores).astype(tokens.dtype))
+    def describe(keys: jax.Array, values: jax.Array) -> jax.Array:
+        cache = PrefixCache(keys[:, None], values[:, None], None)
 
-    begun = jnp.zeros(_DESCRIPTION + 1, prompt.dtype).at[0].set(prompt[-1])
-    description = lax.fori_loop(0, _DESCRIPTION, step, begun)[1:]
+        def step(number: jax.Array, tokens: jax.Array) -> jax.Array:
+            state = hidden_after(spec.text, text, cache, tokens[None, :-1])[0, number]
+            return tokens.at[number + 1].set(jnp.argmax(product("d,vd->v", state, table)).astype(tokens.dtype))
+
+        begun = jnp.zeros(_DESCRIPTION + 1, prompt.dtype).at[0].set(prompt[-1])
+        return lax.fori_loop(0, _DESCRIPTION, step, begun)[1:]
+
+    descriptions = jax.vmap(describe, 1)(*decoder.keys_and_values(spec.text, text, embedded[:, :-1]))
     # the image's token may be among those generated, and is then no image
-    written = decoder.embed(spec.text, text, description[None])
+    written = decoder.embed(spec.text, text, descriptions)
     stream = decoder.trunk(spec.text, text, jnp.concatenate([embedded, written], axis=1))
-    states = stream.astype(table.dtype)[0, :-1]
+    states = stream.astype(table.dtype)[:, :-1]
     if published:
-        return description, _raised(jnp.einsum("td,vd->tv", states, table, preferred_element_type=jnp.float32))
-    targets = jnp.concatenate([prompt, description])[1:]
-    found = head_statistics(lm, text, states, targets, jnp.ones(num_prompt + _DESCRIPTION - 1, bool), None)
-    return description, {name: getattr(found, name) for name in _TARGET_FREE}
+        return descriptions, lax.map(lambda rows: _raised(product("td,vd->tv", rows, table)), states)
+    targets = jnp.concatenate([prompts, descriptions], axis=1)[:, 1:]
+    rows = (states.reshape(-1, states.shape[-1]), targets.reshape(-1), jnp.ones(targets.size, bool))
+    found = wanted_statistics(lm, text, *rows, None, _TARGET_FREE)
+    return descriptions, {name: column.reshape(targets.shape) for name, column in found.items()}
 
 
 def _raised(logits: jax.Array) -> dict[str, jax.Array]:

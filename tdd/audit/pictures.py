@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import functools
 import io
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 from tdd.audit.blind_baseline import View
 from tdd.audit.image_checks import NEAR, looks, near_images, view
 from tdd.audit.image_files import ImageFiles, image_rows
+from tdd.models.vision import check_vision_language
 from tdd.procedures.procedure import Procedure
 from tdd.records import Texts
 from tdd.runs.folder import Audit
@@ -76,6 +78,8 @@ def read_pictures(
 def _check_options(model: Any, procedure: Procedure, scoring: Mapping[str, Any], unused: Mapping[str, Any]) -> None:
     if model is None:
         raise InputError("model is None; image_field (--images) needs a checkpoint of LLaVA-1.5")
+    if isinstance(model, (str, os.PathLike)):
+        check_vision_language(model, revision=scoring.get("revision"))  # before thousands of images are read
     if "knockoffs" in procedure.needs:
         raise InputError(f"method {procedure.name!r} needs knockoffs and gradients of texts; use 'ptdi' for images")
     given = {**unused, **{n: v for n, v in scoring.items() if n not in _OPTIONS}}

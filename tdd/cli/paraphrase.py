@@ -37,6 +37,7 @@ def add(commands: Any) -> None:
         "--api-key-variable", metavar="NAME", help="environment variable with its key (default: no key is sent)"
     )
     parser.add_argument("--audited", metavar="MODEL", help="the audited model, which is refused as paraphraser")
+    parser.add_argument("--label-field", metavar="FIELD", help="known truth, carried to the table: 1 member, 0 not")
     parser.add_argument("--versions", type=int, default=1, metavar="N", help="a text (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: %(default)s)")
     group = parser.add_argument_group("how they are written")
@@ -69,7 +70,11 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.texts import load_texts
 
     texts = load_texts(
-        arguments.texts, text_field=arguments.text_field, id_field=arguments.id_field, format=arguments.input_format
+        arguments.texts,
+        text_field=arguments.text_field,
+        id_field=arguments.id_field,
+        label_field=arguments.label_field,
+        format=arguments.input_format,
     )
     run = paraphrase(
         texts,

@@ -16,7 +16,7 @@ from tdd.models.decoder import init_params
 from tdd.models.spec import DecoderSpec, Experts
 from tdd.validate import InputError
 
-__all__ = ["ASSUMPTIONS", "Budget", "estimate", "usable"]
+__all__ = ["ASSUMPTIONS", "Budget", "estimate", "temporary", "usable"]
 
 _SHARE = {"cpu": 1.0, "gpu": 0.75, "tpu": 0.95}
 """Share of the memory that JAX uses by default."""
@@ -91,19 +91,19 @@ def estimate(
     active_params = num_params - _inactive(spec)
     params_bytes = num_params * dtype.itemsize
     room = kind.memory - params_bytes
-    temporary = functools.partial(_temporary, spec, dtype, length=length, tile=tile)
-    batch = next((rows for rows in range(max(1, token_budget // length), 0, -1) if temporary(rows) <= room), 0)
+    needed_by = functools.partial(temporary, spec, dtype, length=length, tile=tile)
+    batch = next((rows for rows in range(max(1, token_budget // length), 0, -1) if needed_by(rows) <= room), 0)
     tokens = batch * length
     flops = _flops(spec, active_params, length)
     speed = None
     if batch and kind.peak is not None and kind.bandwidth is not None:
         computing = flops * tokens / (kind.peak * _REACHED[max(2, dtype.itemsize)])
         speed = tokens / max(computing, params_bytes / kind.bandwidth)
-    needed = temporary(max(batch, 1))
+    needed = needed_by(max(batch, 1))
     return Budget(num_params, active_params, params_bytes, kind.memory, length, batch, tokens, needed, flops, speed)
 
 
-def _temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: int) -> int:
+def temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: int) -> int:
     """Bytes that live together in the largest step of trunk and head."""
     attention, rows = spec.attention, batch * length
     stream = 4 * rows * spec.width

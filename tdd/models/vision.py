@@ -41,6 +41,7 @@ __all__ = [
     "VisionLanguageModel",
     "VisionLanguageSpec",
     "VisionTower",
+    "check_vision_language",
     "embed",
     "hidden",
     "image_features",
@@ -226,6 +227,11 @@ def pixels(image: Any, size: int) -> np.ndarray:
     resized = np.asarray(square.resize((size, size), Image.Resampling.BICUBIC))
     scaled = (resized.astype(np.float64) / 255).astype(np.float32)
     return np.moveaxis((scaled - np.asarray(MEAN, np.float32)) / np.asarray(STD, np.float32), -1, 0)
+
+
+def check_vision_language(path: str | os.PathLike[str], *, revision: str | None = None) -> None:
+    """Check that `load_vision_language` knows the architecture, without reading weights. Raises InputError."""
+    _read_spec(resolve(path, revision=revision).folder)
 
 
 def load_vision_language(

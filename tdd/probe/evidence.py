@@ -36,7 +36,7 @@ ITEMS = Guarantee(
     "FDR <= alpha among the flagged suspects, at whatever look one stops",
     (
         "at every look, given the scores of the other suspects, references and suspects that were not trained on are "
-        "exchangeable: the same kind of text, prepared and scored in the same way",
+        "exchangeable: items of the same kind, prepared and scored in the same way",
         "the score, the steps of the looks and their number were fixed before any score was seen",
         "the training does not react to the evidence, except by stopping",
     ),

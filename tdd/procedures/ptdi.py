@@ -31,7 +31,7 @@ PROPORTIONS = ("none", "subtraction", "storey", "moment", "jackknife")
 _EXCHANGEABLE = (
     "the calibration items are non-members of the training data",
     "given the scores of the candidates that are members, calibration scores and the scores of non-member candidates "
-    "are exchangeable: the same kind of text, prepared and scored in the same way",
+    "are exchangeable: items of the same kind, prepared and scored in the same way",
     CHOSEN_BEFOREHAND,
 )
 

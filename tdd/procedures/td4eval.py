@@ -58,7 +58,7 @@ _USERS = {
 _EXCHANGEABLE = (
     "the calibration items are members of the training data",
     "given the scores of the clean candidates, the vectors of K scores of calibration items and of member candidates "
-    "are exchangeable: the same kind of text, prepared and scored in the same way; the detectors may depend on one "
+    "are exchangeable: items of the same kind, prepared and scored in the same way; the detectors may depend on one "
     "another in any way",
     "the detectors, alpha and every other option were chosen before any result was seen",
 )

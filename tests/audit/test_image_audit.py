@@ -122,6 +122,7 @@ def test_copies_are_found(model):
 
 def test_command(model, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tdd.audit.run.list_of_models", lambda *_, **__: [model])
+    monkeypatch.setattr("tdd.audit.pictures.check_vision_language", lambda *_, **__: None)
     for name, first, count in (("candidates", 0, 12), ("calibration", 100, 20)):
         (tmp_path / name).mkdir()
         rows = table(first, count)
@@ -257,6 +258,15 @@ def test_the_report_shows_selected_images(model, tmp_path):
     assert page.count("data:image/jpeg;base64,") == len(shown)
     assert "<b>" not in page
     assert f"{len(shown)} of {len(shown)} selected images" in to_markdown(folder_report(tmp_path / "run")[1])
+
+
+def test_an_unusable_model_is_reported_before_any_image_is_read(tmp_path):
+    options = {"alpha": 0.2, "image_field": "image", "progress": False}
+    unreadable = [{"image": b"no image"}]
+    with pytest.raises(InputError, match="absent"):
+        tdd.run_audit(str(tmp_path / "absent"), unreadable, unreadable, **options)
+    with pytest.raises(InputError, match=r"config\.json"):
+        tdd.run_audit(str(tmp_path), unreadable, unreadable, **options)
 
 
 def test_known_members_and_copies(model):

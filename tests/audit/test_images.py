@@ -15,8 +15,10 @@ import vision_files
 from PIL import Image
 
 import tdd
-from tdd.audit.images import _DESCRIPTION, INSTRUCTION, SLICES, _read_and_describe
+from tdd.audit import images as scoring
+from tdd.audit.images import _DESCRIPTION, INSTRUCTION, SLICES, _batch_size, _read_and_describe
 from tdd.cli import main
+from tdd.device_kinds import DeviceKind
 from tdd.models import decoder, vision
 from tdd.validate import InputError
 
@@ -135,9 +137,48 @@ def test_the_description_is_greedy(model):
         tokens, num_prompt, _ = described(model, picture(seed))
         prepared = vision.pixels(picture(seed), 12)[None]
         found, _ = _read_and_describe(model.spec, model.params, prepared, tokens[:num_prompt].astype(np.int32), False)
-        expected = tokens[num_prompt:]
+        found, expected = found[0], tokens[num_prompt:]
         np.testing.assert_array_equal(found[: len(expected)], expected)
         assert len(expected) == _DESCRIPTION or found[len(expected)] == 1
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_an_image_in_a_batch_is_as_alone(model, published, monkeypatch):
+    """Five images in batches of four, so that the last is filled up; twins: the descriptions differ between images."""
+    table = [{"image": png(picture(seed))} for seed in range(5)]
+    alone = tdd.score_images(model, table, published=published, progress=False)
+    monkeypatch.setattr(scoring, "_batch_size", lambda *_: 4)
+    together = tdd.score_images(model, table, published=published, progress=False)
+    np.testing.assert_array_equal(together.num_tokens, alone.num_tokens)
+    for name in alone.values:
+        np.testing.assert_allclose(together[name], alone[name], rtol=1e-5)
+        assert len(set(alone[name])) == 5
+
+
+def test_smaller_batches_after_a_memory_error(model, monkeypatch):
+    table, sizes = [{"image": png(picture(seed))} for seed in range(5)], []
+    expected = tdd.score_images(model, table, progress=False)
+
+    def compute(spec, params, images, *rest):
+        sizes.append(len(images))
+        if len(images) > 2:
+            raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
+        return _read_and_describe(spec, params, images, *rest)
+
+    monkeypatch.setattr(scoring, "_batch_size", lambda *_: 32)
+    monkeypatch.setattr(scoring, "_read_and_describe", compute)
+    found = tdd.score_images(model, table, progress=False)
+    assert sizes == [5, 2, 2, 2]
+    for name in expected.values:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
+
+
+def test_batches_follow_the_device(model):
+    """One image on a CPU; on an accelerator what fits beside the model, from 1 to 32."""
+    assert _batch_size(model, 15, DeviceKind("cpu", None)) == 1
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(model.params))
+    found = [_batch_size(model, 15, DeviceKind("gpu", size + room)) for room in (0, 2**20, 2**22, 2**40)]
+    assert found[0] == 1 < found[1] < found[2] <= found[3] == 32
 
 
 def test_paths_bytes_and_records_agree(model, tmp_path):

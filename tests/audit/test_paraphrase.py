@@ -429,6 +429,10 @@ def test_the_command(service, tmp_path, capsys):
     assert "is the audited model" in capsys.readouterr().err
     read = tdd.load_texts(tmp_path / "run" / "paraphrases.jsonl", text_field="paraphrase_1")
     assert read.ids == ("t0", "t1", "t2")
+    labelled = [json.dumps({**row, "y": place}) for place, row in enumerate(TEXTS[:2])]
+    (tmp_path / "texts.jsonl").write_text("\n".join(labelled))
+    assert main([*command[:-1], str(tmp_path / "labelled"), "--label-field", "y"]) == 0
+    assert tdd.load_texts(tmp_path / "labelled" / "paraphrases.jsonl", label_field="label").labels == (0, 1)
 
 
 def test_an_audit_writes_its_paraphrases_first(service, tmp_path, capsys):

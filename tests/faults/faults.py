@@ -1518,6 +1518,13 @@ DEVICES = (
         ("tests/lab/test_lab_modes.py",),
     ),
     Fault(
+        "images: every image of a batch has the statistics of its first",
+        "tdd/audit/images.py",
+        "{name: column[row] for",
+        "{name: column[0] for",
+        ("tests/audit/test_images.py",),
+    ),
+    Fault(
         "budget: the parameters take no memory",
         "tdd/models/budget.py",
         "room = kind.memory - params_bytes",

@@ -5,6 +5,7 @@ import io
 import json
 import math
 
+import jax
 import numpy as np
 import pytest
 import vision_files
@@ -82,7 +83,7 @@ def image_record(model, name, image, published, monkeypatch):
 
     monkeypatch.setattr("tdd.audit.images._read_and_describe", spy)
     table = tdd.score_images(model, [{"id": name, "image": image}], RENYI, published=published, progress=False)
-    description, found = (np.asarray(part) if not isinstance(part, dict) else part for part in seen["found"])
+    (description,), found = jax.device_get(seen["found"])
     ends = np.flatnonzero(description == (model.tokenizer.eos_token_id or -1))
     prompt, length = len(seen["prompt"]), int(ends[0]) if len(ends) else len(description)
     image_at = np.flatnonzero(seen["prompt"] == vision_files.IMAGE)
@@ -95,7 +96,7 @@ def image_record(model, name, image, published, monkeypatch):
         )
     )
     inside = [[part for part, (a, b) in bounds.items() if a + published <= t < b] for t in range(prompt + length)]
-    lists = {key: [None, *np.float64(values)[: prompt + length - 1].tolist()] for key, values in found.items()}
+    lists = {key: [None, *np.float64(values[0])[: prompt + length - 1].tolist()] for key, values in found.items()}
     return table, {"id": name, **lists, "slice": inside}
 
 
