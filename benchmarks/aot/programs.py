@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
@@ -204,6 +205,30 @@ def _lab_update(device: Any, batch: int, length: int) -> Program:
     return Program(step, arguments, work=batch * length, donated=(0, 1))
 
 
+_IMAGES_PROMPT = 600
+"""Tokens of an image of LLaVA-1.5, 576, and of the instruction around it."""
+
+
+def _images(device: Any, dtype: str) -> Program:
+    """LLaVA-1.5 of 7B parameters describes a batch of images, and reads them with their descriptions."""
+    from tdd.audit.images import _batch_size, _read_and_describe
+    from tdd.device_kinds import kind_of
+    from tdd.models.families.llama import LLAMA
+    from tdd.models.vision import VisionLanguageModel, VisionLanguageSpec, VisionTower, _slots
+
+    tower = VisionTower(336, 14, 1024, num_layers=24, num_used=23, num_heads=16, mlp_width=4096)
+    text = dataclasses.replace(_model("llama").spec, vocab_size=32_064)
+    spec, params = VisionLanguageSpec(tower, text, image_token=32_000), dict[str, Any]()
+    for slot in _slots(spec, LLAMA):
+        *parents, last = slot.path
+        leaf = _SHAPE(slot.whole_shape, jnp.dtype(dtype))
+        functools.reduce(lambda tree, name: tree.setdefault(name, {}), parents, params)[last] = leaf
+    batch = _batch_size(VisionLanguageModel(spec, params, None), _IMAGES_PROMPT, kind_of(device))
+    arguments = (params, _SHAPE((batch, 3, 336, 336), jnp.float32), _SHAPE((_IMAGES_PROMPT,), jnp.int32))
+    describe = one_device()(functools.partial(_read_and_describe, spec))
+    return Program(lambda *given: describe(*given, False), arguments, work=batch)
+
+
 def _kernel(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Program:
     """A kernel on 1,000 lists of 1,000 items."""
     arguments = tuple(_SHAPE((_KERNEL_SIZE, *shape), jnp.float32) for shape in shapes)
@@ -237,6 +262,7 @@ PROGRAMS: dict[str, Callable[[Any], Program]] = {
     "token statistics, 7B, bfloat16, 4 x 4096": lambda d: _token_stats("llama", "bfloat16", 4, 4096, _THREE),
     "gradient norms, GPT-2, bfloat16, 8 x 1024": lambda d: _grad_norms("gpt2", "bfloat16", 8, 1024),
     "gradient norms, 7B, bfloat16, 4 x 2048": lambda d: _grad_norms("llama", "bfloat16", 4, 2048),
+    "images, LLaVA-1.5 7B, bfloat16": lambda device: _images(device, "bfloat16"),
     "laboratory's update, GPT-2, bfloat16, 16 x 1024": lambda d: _lab_update(d, 16, 1024),
     **dict(_kernels()),
 }

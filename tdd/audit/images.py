@@ -22,7 +22,8 @@ from tdd.device_kinds import DeviceKind, kind_of
 from tdd.kernels.platforms import product
 from tdd.models import budget, decoder, vision
 from tdd.models.attention import PrefixCache
-from tdd.models.language_model import hidden_after, language_model
+from tdd.models.language_model import language_model
+from tdd.models.spec import DecoderSpec
 from tdd.models.vision import VisionLanguageModel, VisionLanguageSpec
 from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
@@ -84,8 +85,8 @@ def score_images(
     Raises:
       InputError: anything about model, table, images or scores that cannot be used.
 
-    Cost: for each distinct image two passes over it and the instruction and 32 over the description. Memory is that of
-    one batch: one image on a CPU; on an accelerator as many as fit beside the model, at most 32, and half as many after
+    Cost: for each distinct image one pass over it and the instruction, and 31 steps of one token. Memory is that of one
+    batch: one image on a CPU; on an accelerator as many as fit beside the model, at most 32, and half as many after
     a memory error.
     """
     names = check_score_names(scores)
@@ -259,7 +260,7 @@ def _batch_size(model: VisionLanguageModel, num_prompt: int, kind: DeviceKind) -
     dtype = decoder.readout(text, model.params["text"]).dtype
     kept = 2 * 4 * text.num_layers * rows * text.attention.kv_heads * text.attention.head_dim
     an_image = kept + budget.temporary(text, dtype, 1, length=rows, tile=tiling(kind.platform).chunk)
-    return int(np.clip((kind.memory - sum(leaf.nbytes for leaf in leaves)) // an_image, 1, _MOST))
+    return int(np.clip((kind.memory - sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)) // an_image, 1, _MOST))
 
 
 def _of_slice(request: ScoreRequest, statistics: np.ndarray, bounds: tuple[int, int], published: bool) -> float:
@@ -278,33 +279,53 @@ def _read_and_describe(
 
     Statistics from a description's end token on are of no use.
     """
-    lm, text, batch = language_model(spec.text), params["text"], images.shape[0]
+    text, batch = params["text"], images.shape[0]
     features = vision.image_features(spec, params, images)
     prompts = jnp.broadcast_to(prompt, (batch, *prompt.shape))
     embedded = vision.embed(spec, params, prompts, features)
+    descriptions, stream = _described(spec.text, text, embedded)
     table = decoder.readout(spec.text, text)
-
-    def describe(keys: jax.Array, values: jax.Array) -> jax.Array:
-        cache = PrefixCache(keys[:, None], values[:, None], None)
-
-        def step(number: jax.Array, tokens: jax.Array) -> jax.Array:
-            state = hidden_after(spec.text, text, cache, tokens[None, :-1])[0, number]
-            return tokens.at[number + 1].set(jnp.argmax(product("d,vd->v", state, table)).astype(tokens.dtype))
-
-        begun = jnp.zeros(_DESCRIPTION + 1, prompt.dtype).at[0].set(prompt[-1])
-        return lax.fori_loop(0, _DESCRIPTION, step, begun)[1:]
-
-    descriptions = jax.vmap(describe, 1)(*decoder.keys_and_values(spec.text, text, embedded[:, :-1]))
-    # the image's token may be among those generated, and is then no image
-    written = decoder.embed(spec.text, text, descriptions)
-    stream = decoder.trunk(spec.text, text, jnp.concatenate([embedded, written], axis=1))
-    states = stream.astype(table.dtype)[:, :-1]
+    states = stream.astype(table.dtype)
     if published:
         return descriptions, lax.map(lambda rows: _raised(product("td,vd->tv", rows, table)), states)
     targets = jnp.concatenate([prompts, descriptions], axis=1)[:, 1:]
     rows = (states.reshape(-1, states.shape[-1]), targets.reshape(-1), jnp.ones(targets.size, bool))
-    found = wanted_statistics(lm, text, *rows, None, _TARGET_FREE)
+    found = wanted_statistics(language_model(spec.text), text, *rows, None, _TARGET_FREE)
     return descriptions, {name: column.reshape(targets.shape) for name, column in found.items()}
+
+
+def _described(spec: DecoderSpec, params: Any, embedded: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The 32 most probable tokens in turn [B, 32] behind embedded prompts [B, P, D], and the stream [B, P + 31, D]."""
+    num_prompt, table = embedded.shape[1], decoder.readout(spec, params)
+    stream, *cache = decoder.trunk_with_cache(spec, params, embedded)
+    room = ((0, 0), (0, 0), (0, _DESCRIPTION - 1), (0, 0), (0, 0))
+
+    def most_probable(states: jax.Array) -> jax.Array:
+        return jnp.argmax(product("bd,vd->bv", states.astype(table.dtype), table), axis=1).astype(jnp.int32)
+
+    def step(carry: tuple[jax.Array, ...], number: jax.Array) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+        words, *cache = carry
+
+        # the cache has its layers first, so that no step turns it over
+        @functools.partial(jax.vmap, in_axes=(0, 1, 1), out_axes=(0, 1, 1))
+        def read(word: jax.Array, key: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            # the image's token may be among those generated, and is then no image
+            own = decoder.embed(spec, params, word[None, None])
+            past = PrefixCache(key[:, None], value[:, None], num_prompt + number)
+            state, *new = decoder.trunk_with_cache(spec, params, own, past)
+            return state[0, 0], new[0][:, 0], new[1][:, 0]
+
+        states, *new = read(words, *cache)
+        cache = [
+            lax.dynamic_update_slice_in_dim(old, one, num_prompt + number, axis=2)
+            for old, one in zip(cache, new, strict=True)
+        ]
+        return (most_probable(states), *cache), (words, states)
+
+    begun = (most_probable(stream[:, -1]), *(jnp.pad(part, room) for part in cache))
+    (last, *_), (words, states) = lax.scan(step, begun, jnp.arange(_DESCRIPTION - 1))
+    descriptions = jnp.concatenate([words, last[None]]).T
+    return descriptions, jnp.concatenate([stream, jnp.swapaxes(states, 0, 1)], axis=1)
 
 
 def _raised(logits: jax.Array) -> dict[str, jax.Array]:

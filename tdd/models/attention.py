@@ -1,4 +1,4 @@
-"""Causal attention of grouped heads: in blocks of queries, or in one kernel of cuDNN or of JAX for TPUs."""
+"""Attention, causal and of grouped heads or over all positions: in blocks of queries, or in one kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jax import lax
 from tdd.kernels import platforms
 from tdd.kernels.platforms import all_gpus_since_ampere, stored
 
-__all__ = ["PrefixCache", "attend"]
+__all__ = ["PrefixCache", "attend", "attend_to_all"]
 
 QUERY_BLOCK = 128
 """Queries per block at least. On CPU the scores of a block stay in cache: on two cores, 8 sequences of 256 tokens in 12
@@ -102,6 +102,25 @@ def attend(
     return lax.platform_dependent(query, key, value, past, at_run_time, **forms)
 
 
+def attend_to_all(query: jax.Array, key: jax.Array, value: jax.Array, *, dtype: Any) -> jax.Array:
+    """softmax(query key^T) value over all positions, [B, T, H, d] float32 each, query scaled: [B, T, H d] float32.
+
+    Products take factors in `dtype` and sum in float32; on an NVIDIA GPU one kernel of cuDNN does all of it, where
+    `dtype` has 16 bits.
+    """
+
+    def in_whole(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        scores = platforms.product("bthd,bshd->bhts", query.astype(dtype), key.astype(dtype))
+        weights = jax.nn.softmax(scores, axis=-1)
+        mixed = platforms.product("bhts,bshd->bthd", weights.astype(dtype), value.astype(dtype))
+        return mixed.reshape(*query.shape[:2], -1)
+
+    forms: dict[str, Callable[..., jax.Array]] = {"default": in_whole}
+    if jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16) and _cudnn_takes(query.shape[-1]):
+        forms["cuda"] = functools.partial(_by_cudnn, dtype=dtype, causal=False)
+    return lax.platform_dependent(query, key, value, **forms)
+
+
 def _in_blocks(
     query: jax.Array,
     key: jax.Array,
@@ -155,13 +174,19 @@ def _product(left: jax.Array, right: jax.Array, subscripts: str, dtype: Any) -> 
 
 
 def _by_cudnn(
-    query: jax.Array, key: jax.Array, value: jax.Array, *_: None, window: int | None = None, dtype: Any
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    *_: None,
+    window: int | None = None,
+    dtype: Any,
+    causal: bool = True,
 ) -> jax.Array:
-    """`attend` in one kernel of cuDNN."""
+    """`attend`, or `attend_to_all`, in one kernel of cuDNN."""
     mixed = jax.nn.dot_product_attention(
         *(array.astype(dtype) for array in (query, key, value)),
         scale=1.0,
-        is_causal=True,
+        is_causal=causal,
         local_window_size=None if window is None else (window - 1, 0),
         implementation="cudnn",
     )

@@ -33,7 +33,7 @@ from tdd.models.rotary import RotaryPositions, rotate, rotation
 from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
 from tdd.validate.files import check_tokens
 
-__all__ = ["embed", "hidden", "init_params", "keys_and_values", "logits", "readout", "trunk"]
+__all__ = ["embed", "hidden", "init_params", "logits", "readout", "trunk", "trunk_with_cache"]
 
 _INIT_STD = 0.02
 
@@ -90,9 +90,12 @@ def trunk(
     return _Decoder(spec, remat=remat).apply({"params": params}, embedded, probes, past)[0]  # type: ignore[return-value]
 
 
-def keys_and_values(spec: DecoderSpec, params: Any, embedded: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Keys and values of the attention in every layer: two arrays [L, B, T, G, d] float32."""
-    return _Decoder(spec, keep=True).apply({"params": params}, embedded, None)[1]  # type: ignore[return-value]
+def trunk_with_cache(
+    spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCache | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`trunk`, and the keys and values of the given tokens in every layer: two arrays [L, B, T, G, d] float32."""
+    stream, cache = _Decoder(spec, keep=True).apply({"params": params}, embedded, None, past)  # type: ignore[misc]
+    return stream, cache[0], cache[1]  # type: ignore[return-value]
 
 
 def readout(spec: DecoderSpec, params: Any) -> jax.Array:

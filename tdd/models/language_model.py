@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.models.attention import PrefixCache
-from tdd.models.decoder import embed, hidden, keys_and_values, logits, readout, trunk
+from tdd.models.decoder import embed, hidden, logits, readout, trunk, trunk_with_cache
 from tdd.models.spec import DecoderSpec
 from tdd.records import GradSqNorms, LanguageModel
 from tdd.validate import InputError
@@ -74,7 +74,7 @@ def prefix(spec: DecoderSpec, params: Any, tokens: jax.Array, num_real: int | ja
             raise InputError(f"num_real must be one integer, got {num_real!r}")
         if not 1 <= int(num_real) <= tokens.shape[1]:
             raise InputError(f"num_real must be in 1..{tokens.shape[1]}, the tokens given, got {int(num_real)}")
-    key, value = keys_and_values(spec, params, embedded)
+    _, key, value = trunk_with_cache(spec, params, embedded)
     return PrefixCache(key, value, None if num_real is None else jnp.asarray(num_real, jnp.int32))
 
 

@@ -23,6 +23,7 @@ from jax import lax
 
 from tdd.kernels.platforms import product
 from tdd.models import decoder
+from tdd.models.attention import attend_to_all
 from tdd.models.checkpoint import read_slots
 from tdd.models.configuration import read_config, read_tokenizer
 from tdd.models.families import FAMILIES, IGNORED, REQUIRED, family_of_config
@@ -278,11 +279,8 @@ def _tower(tower: VisionTower, params: Any, images: jax.Array) -> jax.Array:
     def block(stream: jax.Array, layer: Any) -> tuple[jax.Array, None]:
         fused = _dense(layer["qkv"], _norm(tower, layer["attention_norm"], stream))
         query, key, value = (part.reshape(batch, -1, heads, width) for part in jnp.split(fused, 3, axis=-1))
-        dtype = layer["qkv"]["kernel"].dtype
-        scores = product("bthd,bshd->bhts", (query * width**-0.5).astype(dtype), key.astype(dtype))
-        weights = jax.nn.softmax(scores, axis=-1)
-        mixed = product("bhts,bshd->bthd", weights.astype(dtype), value.astype(dtype))
-        stream = stream + _dense(layer["attention_out"], mixed.reshape(stream.shape))
+        mixed = attend_to_all(query * width**-0.5, key, value, dtype=layer["qkv"]["kernel"].dtype)
+        stream = stream + _dense(layer["attention_out"], mixed)
         inner = _dense(layer["mlp_in"], _norm(tower, layer["mlp_norm"], stream))
         return stream + _dense(layer["mlp_out"], _ACTIVATIONS[tower.activation](inner)), None
 
