@@ -1,8 +1,9 @@
 """`tdd.score_images`: images and a vision-language model -> target-free scores of each slice of what the model reads.
 
-The model describes each image by 32 tokens at most, chosen greedily after a fixed instruction, and then reads image,
-instruction and description in one pass (Li et al. 2024, "Membership inference attacks against large vision-language
-models", section 4). A slice's score is MaxRenyi-K% of the distributions that predict its tokens.
+The model describes each image by 32 tokens at most, chosen greedily after a fixed instruction (Li et al. 2024,
+"Membership inference attacks against large vision-language models", section 4). A slice's score is MaxRenyi-K% of the
+distributions that predict its tokens. Every token is read once: the statistics of a description are those of the passes
+that wrote it, which a whole pass over image, instruction and description would repeat.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ def score_images(
 ) -> Scores:
     """Score images under a vision-language model. All scores are loss-like: LOWER = MORE member-like.
 
-    The model reads "USER: <image>\\nDescribe this image concisely. ASSISTANT:", describes the image greedily by at most
-    32 tokens (the end token and what follows it do not count), and reads all of it once more. The four slices are the
-    image, the instruction (all from the image's end to "ASSISTANT:"), the description, and the two together.
+    The model reads "USER: <image>\\nDescribe this image concisely. ASSISTANT:", and describes the image greedily by
+    at most 32 tokens; the end token and what follows it do not count. The four slices are the image, the instruction
+    (all from the image's end to "ASSISTANT:"), the description, and the two together.
 
     Args:
       model: A checkpoint folder or hub id of LLaVA-1.5, or what `tdd.models.vision.load_vision_language` returned.
