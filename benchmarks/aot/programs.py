@@ -237,6 +237,7 @@ PROGRAMS: dict[str, Callable[[Any], Program]] = {
     "token statistics, 7B, bfloat16, 4 x 4096": lambda d: _token_stats("llama", "bfloat16", 4, 4096, _THREE),
     "gradient norms, GPT-2, bfloat16, 8 x 1024": lambda d: _grad_norms("gpt2", "bfloat16", 8, 1024),
     "gradient norms, 7B, bfloat16, 4 x 2048": lambda d: _grad_norms("llama", "bfloat16", 4, 2048),
+    "gradient norms, 7B, bfloat16, 1 x 2048": lambda d: _grad_norms("llama", "bfloat16", 1, 2048),
     "laboratory's update, GPT-2, bfloat16, 16 x 1024": lambda d: _lab_update(d, 16, 1024),
     **dict(_kernels()),
 }
