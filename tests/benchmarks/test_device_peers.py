@@ -128,6 +128,13 @@ def test_what_disagrees_or_fails_is_not_timed(device, torch_form, reason):
         assert about["torch"]["refused"].startswith(reason)
 
 
+def test_a_missing_number_is_no_agreement():
+    ours = {"mu": np.zeros(2), "sigma": np.ones(2)}
+    assert np.isnan(peers._difference(ours, {"mu": np.zeros(2), "sigma": np.array([1, np.nan])}))
+    assert peers._difference(ours, {"mu": np.zeros(2), "sigma": np.array([1, 1.5])}) == 0.5
+    assert peers._difference(np.array([200.0]), np.array([202.0])) == 0.01
+
+
 @pytest.mark.torch
 def test_torch_that_needs_too_much_memory_does_not_end_the_command(device):
     def form(p):
@@ -143,6 +150,16 @@ def test_torch_that_needs_too_much_memory_does_not_end_the_command(device):
 
 def test_no_peer_begins_after_the_limit(device):
     with peers.beside(peers.BH, device, "cpu", (), last=0.0) as (calls, about):
+        assert not calls
+        assert about == {"torch": {"refused": "the limit had passed"}}
+
+
+@pytest.mark.torch
+def test_what_agreed_too_late_is_not_timed(device, monkeypatch):
+    clock = iter((1.0, 3.0))
+    monkeypatch.setattr(peers.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(peers, "_differences", lambda *given: {"torch": 0.0})
+    with peers.beside(peers.BH, device, "cpu", (jnp.ones((10, 10)),), last=2.0) as (calls, about):
         assert not calls
         assert about == {"torch": {"refused": "the limit had passed"}}
 
