@@ -1,4 +1,4 @@
-"""Tables about accelerators: what is estimated by compiling, and what narrower products do to scores."""
+"""Tables about accelerators: measurements, estimates by compiling, and what narrower products do to scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,49 @@ from typing import Any
 
 from tdd.report.page import markdown_table
 
-__all__ = ["aot", "precision"]
+__all__ = ["aot", "measured", "precision"]
+
+
+def measured(result: dict[str, Any]) -> str:
+    """`python -m benchmarks device --out benchmarks/results/device.json`: programs, their estimates, and torch."""
+    rows = [
+        [row["program"], "does not fit", "", "", *_peer(row)] if "refused" in row else _measured_cells(row)
+        for row in result["rows"]
+    ]
+    beside = (
+        f"{result['peer']} on the same device, its fastest way, with random weights of the same shape and type; every "
+        "way agreed with ours in float32 on a small model first"
+        if result["peer"]
+        else f"no peer: {result['no_peer']}"
+    )
+    late = f" Not begun within the limit: {'; '.join(result['left_out'])}." if result["left_out"] else ""
+    text = (
+        f"**Accelerators: measured.** {result['device']}, jax {result['jax']} (`python -m benchmarks device`): medians "
+        f"of interleaved rounds after the first call; share of the bfloat16 peak. Beside: {beside}.{late}"
+    )
+    header = ["program", "time", "share of peak", "estimate / measured", "torch", "times as fast as torch"]
+    return f"{text}\n\n{markdown_table(header, rows)}"
+
+
+def _measured_cells(row: dict[str, Any]) -> list[str]:
+    share, estimate = row.get("share_of_peak"), row.get("estimated / measured")
+    return [
+        row["program"],
+        _time(row["seconds"]),
+        f"{share:.0%}" if share else "",
+        f"{estimate:.2f}" if estimate else "",
+        *_peer(row),
+    ]
+
+
+def _peer(row: dict[str, Any]) -> list[str]:
+    """The fastest of torch's ways and how often ours runs meanwhile; or why there is none."""
+    ways = row.get("peer") or {}
+    timed = {name: way for name, way in ways.items() if "seconds" in way}
+    if not timed:
+        return ["; ".join(dict.fromkeys(way["refused"] for way in ways.values())), ""]
+    name = min(timed, key=lambda name: timed[name]["seconds"])
+    return [f"{_time(timed[name]['seconds'])} ({name})", f"{timed[name]['peer / ours']:.2f}×"]
 
 
 def aot(result: dict[str, Any]) -> str:
@@ -25,7 +67,7 @@ def aot(result: dict[str, Any]) -> str:
         "traffic, products and launch of every kernel. TPU: the cycles that the compiler states. "
         f"Before: h200 at {result['before']['commit']}. All programs have no double precision, no callback, and "
         "no call but of the compiler's libraries and of the kernels below. An empty cell in the column before was not "
-        "compiled."
+        "compiled. Gradient norms of several texts that do not fit are computed one text at a time by `microbatch=1`."
     )
     return f"{text}\n\n{markdown_table(['program', 'h200 before', *targets], rows)}\n\n{_fused(result, records)}"
 
@@ -62,12 +104,15 @@ def _cell(row: dict[str, Any] | None) -> str:
         share = row["launch_seconds"] / row["seconds"]
         launches = f", {share:.0%} launches" if row["target"].startswith("h") else ""
         return f"{row['rate'] / 1e6:.3g} M/s{launches}"
-    seconds = row["seconds"]
-    time = f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+    time = _time(row["seconds"])
     if not row["flops"]:
         return time
     over = "" if row["fits"] else ", does not fit"
     return f"{time}, {row['share_of_peak']:.0%}, {row['temporary'] / 2**30:.1f} GiB{over}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def precision(result: dict[str, Any]) -> str:

@@ -545,6 +545,7 @@ _MEASURED: dict[str, Callable[[Results], str]] = {
     "exact_null": _exact_null,
     "scores": _scores,
     "slices": slice_tables.slices,
+    "device": device_tables.measured,
     "aot": device_tables.aot,
     "precision": device_tables.precision,
 }

@@ -1,9 +1,11 @@
-"""`python -m benchmarks device`: the main programs on this machine's accelerator, measurement beside estimate."""
+"""`python -m benchmarks device`: the main programs on this machine's accelerator, beside the estimate and torch."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import math
 import pathlib
 import statistics
 import subprocess
@@ -23,7 +25,7 @@ def add(commands: Any) -> None:
     """Register the command."""
     parser = command(commands, "device", _run, "measure the main programs on this machine's accelerator")
     parser.add_argument("--program", action="append", metavar="NAME", help="beginning of a name (default: all)")
-    parser.add_argument("--limit", type=float, default=420, metavar="S", help="begin no program after S seconds")
+    parser.add_argument("--limit", type=float, default=420, metavar="S", help="begin nothing after S seconds")
     parser.add_argument("--no-tests", action="store_true", help="leave out the tests that need an accelerator")
     parser.add_argument("--profile", metavar="DIR", help="write a profile of one call each, for XProf or Perfetto")
     parser.add_argument("--out", metavar="FILE", help="JSON file to write")
@@ -32,11 +34,14 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     import jax
 
+    from benchmarks.aot.peers import share_memory, torch_device
     from benchmarks.aot.programs import PROGRAMS
     from benchmarks.throughput import harness
     from tdd.runs.atomic import check_output_file
 
-    device, started = jax.devices()[0], time.perf_counter()
+    last = time.perf_counter() + arguments.limit
+    share_memory()
+    device = jax.devices()[0]
     if device.platform == "cpu" and not arguments.program:
         raise InputError(
             "this machine has no accelerator (JAX sees cpu); name programs with --program to measure them here, or "
@@ -47,30 +52,49 @@ def _run(arguments: argparse.Namespace) -> None:
     names = [name for name in PROGRAMS if name.startswith(tuple(arguments.program or ("",)))]
     if not names:
         raise InputError(f"--program {', '.join(arguments.program)} begins no name; there are {'; '.join(PROGRAMS)}")
-    result: dict[str, Any] = {"device": device.device_kind, "jax": jax.__version__, "rows": [], "left_out": []}
+    where, about_torch = torch_device(device.platform)
+    result: dict[str, Any] = {"device": device.device_kind, "jax": jax.__version__}
+    result |= {"peer": about_torch if where else None, "no_peer": "" if where else about_torch}
+    result |= {"rows": [], "left_out": []}
     if device.platform != "cpu" and not arguments.no_tests:
         tests = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests/portability"]
         done = subprocess.run(tests, capture_output=True, text=True, check=False)
         result["tests"] = (done.stdout.strip().splitlines() or [done.stderr.strip()])[-1]
     for name in names:
-        if time.perf_counter() - started > arguments.limit:
+        if time.perf_counter() > last:
             result["left_out"].append(name)
-            continue
-        result["rows"].append({"program": name, **measured(name, device, arguments.profile)})
-        if not arguments.quiet:
-            print(result["rows"][-1], file=sys.stderr, flush=True)
-    if arguments.out is not None:
-        harness.write(pathlib.Path(arguments.out), result)
+        else:
+            result["rows"].append({"program": name, **measured(name, device, arguments.profile, where, last)})
+            if not arguments.quiet:
+                print(result["rows"][-1], file=sys.stderr, flush=True)
+        if arguments.out is not None:
+            harness.write(pathlib.Path(arguments.out), result)
     if arguments.json or arguments.out is None:
         print_json(result)
 
 
-def measured(name: str, device: Any, profile: str | None = None) -> dict[str, Any]:
-    """Seconds of one call of a program: the median of five after the first, beside the estimate."""
+def measured(
+    name: str, device: Any, profile: str | None = None, where: str = "", last: float = math.inf
+) -> dict[str, Any]:
+    """Seconds of one call of a program, beside the estimate and torch: medians of five rounds after the first call.
+
+    Args:
+      name: In `PROGRAMS`.
+      device: JAX's.
+      profile: Folder for a profile of one call, or None.
+      where: Torch's device, or "".
+      last: Time of `time.perf_counter` after which no peer begins.
+
+    Returns:
+      A row, whose `peer` is None where torch has no such program or does not run, and else holds, by way,
+      `{"seconds", "all", "difference", "peer / ours"}` or `{"refused"}`.
+    """
     import jax
 
     from benchmarks.aot.hlo import facts, without_dead_code, written_flops
+    from benchmarks.aot.peers import beside
     from benchmarks.aot.programs import PROGRAMS, filled
+    from benchmarks.throughput import harness
     from tdd.device_kinds import kind_of
 
     made, kind = PROGRAMS[name](device), kind_of(device)
@@ -80,20 +104,28 @@ def measured(name: str, device: Any, profile: str | None = None) -> dict[str, An
         begun = time.perf_counter()
         compiled = traced.lower().compile()
         compile_s = time.perf_counter() - begun
-        jax.block_until_ready(compiled(*arguments))
-        seconds = []
-        for _ in range(_ROUNDS):
-            begun = time.perf_counter()
-            jax.block_until_ready(compiled(*arguments))
-            seconds.append(time.perf_counter() - begun)
+        ours = functools.partial(compiled, *arguments)
+        jax.block_until_ready(ours())
+        with beside(made.peer if where else None, device, where, arguments, last) as (calls, about):
+            rounds = harness.interleaved({"": ours, **calls}, _ROUNDS)
         with jax.profiler.trace(profile) if profile else contextlib.nullcontext():
-            jax.block_until_ready(compiled(*arguments)) if profile else None
+            jax.block_until_ready(ours()) if profile else None
     except jax.errors.JaxRuntimeError as error:
         if not is_memory_error(error):
             raise
         return {"refused": str(error).splitlines()[0][:200]}
+    seconds = rounds.pop("")
     median = statistics.median(seconds)
-    row = {"seconds": median, "all": seconds, "compile_s": compile_s, "rate": made.work / median}
+    row = {
+        "seconds": median,
+        "all": seconds,
+        "compile_s": compile_s,
+        "rate": made.work / median,
+        "peer": about or None,
+    }
+    for way, others in rounds.items():
+        slower = harness.ratio(others, seconds)
+        about[way] |= {"seconds": statistics.median(others), "all": others, "peer / ours": slower}
     if kind.memory is None or kind.peak is None or kind.bandwidth is None:
         return row
     flops = written_flops(without_dead_code(traced.jaxpr.jaxpr), made.trips)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from tdd.kernels.platforms import one_device
+from benchmarks.aot import models, peers
 
 __all__ = ["PROGRAMS", "Program", "filled", "placed"]
 
@@ -32,6 +32,7 @@ class Program(NamedTuple):
       trips: Steps of its loops whose number is only known while it runs.
       work: Repetitions, tokens or lists of one call.
       donated: Arguments whose memory the results may take.
+      peer: The same in torch, where torch has it.
     """
 
     function: Callable[..., Any]
@@ -39,6 +40,7 @@ class Program(NamedTuple):
     trips: float = 1.0
     work: int = 0
     donated: tuple[int, ...] = ()
+    peer: peers.Peer | None = None
 
 
 def placed(tree: Any, device: Any) -> Any:
@@ -115,46 +117,6 @@ def _joint_fresh(device: Any) -> Program:
     return _of_study(device, simulate_joint, design=JointLabels(), alphas=[0.05, 0.1, 0.2], repetitions=2**22)
 
 
-@functools.lru_cache
-def _model(name: str) -> Any:
-    from tdd.models.families.gpt import GPT2
-    from tdd.models.families.llama import LLAMA
-    from tdd.models.language_model import language_model
-
-    gpt2 = {
-        "n_embd": 768,
-        "n_head": 12,
-        "n_layer": 12,
-        "n_positions": 1024,
-        "vocab_size": 50257,
-        "n_inner": None,
-        "layer_norm_epsilon": 1e-5,
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "activation_function": "gelu_new",
-        "tie_word_embeddings": True,
-    }
-    llama = {
-        "vocab_size": 32000,
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-        "hidden_act": "silu",
-        "tie_word_embeddings": False,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "rope_theta": 10000.0,
-        "rope_scaling": None,
-        "head_dim": 128,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-    }
-    return language_model(GPT2.to_spec(gpt2) if name == "gpt2" else LLAMA.to_spec(llama))
-
-
 def _weights(lm: Any, dtype: str) -> Any:
     from tdd.models.decoder import init_params
 
@@ -165,28 +127,17 @@ def _batch(lm: Any, dtype: str, batch: int, length: int) -> tuple[Any, ...]:
     return _weights(lm, dtype), _SHAPE((batch, length), jnp.int32), _SHAPE((batch, length), jnp.bool_)
 
 
-def _token_stats(name: str, dtype: str, batch: int, length: int, wanted: tuple[str, ...]) -> Program:
-    from tdd.scoring.token_stats import tiling, trunk_rows, wanted_statistics
+def _token_stats(name: str, dtype: str, batch: int, length: int) -> Program:
+    from tdd.scoring.token_stats import tiling
 
-    lm = _model(name)
-
-    @one_device()
-    def statistics(params: Any, tokens: jax.Array, mask: jax.Array) -> dict[str, jax.Array]:
-        hidden = trunk_rows(lm, params, tokens, jnp.arange(batch * length))
-        targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
-        return wanted_statistics(lm, params, hidden, targets, scored, None, wanted)
-
-    trips = -(-batch * length // tiling("gpu").chunk)
-    return Program(statistics, _batch(lm, dtype, batch, length), trips, batch * length)
+    lm, trips = models.model(name), -(-batch * length // tiling("gpu").chunk)
+    peer = peers.TokenStatistics(name, dtype)
+    return Program(models.token_statistics(lm), _batch(lm, dtype, batch, length), trips, batch * length, peer=peer)
 
 
 def _grad_norms(name: str, dtype: str, batch: int, length: int) -> Program:
-    from tdd.scoring.gradients import grad_norms
-
-    lm = _model(name)
-    return Program(
-        one_device()(functools.partial(grad_norms, lm)), _batch(lm, dtype, batch, length), work=batch * length
-    )
+    lm, peer = models.model(name), peers.GradientNorms(name, dtype)
+    return Program(models.gradient_norms(lm), _batch(lm, dtype, batch, length), work=batch * length, peer=peer)
 
 
 def _lab_update(device: Any, batch: int, length: int) -> Program:
@@ -195,7 +146,7 @@ def _lab_update(device: Any, batch: int, length: int) -> Program:
     from tdd.device_kinds import kind_of
     from tdd.lab.step import Weights, fills, update
 
-    lm, optimizer = _model("gpt2"), optax.scale_by_adam()
+    lm, optimizer = models.model("gpt2"), optax.scale_by_adam()
     weights = Weights(compute_dtype="bfloat16", remat=fills(lm, kind_of(device), batch, length))
     trained, *rows = _batch(lm, "float32", batch, length)
     moments = jax.eval_shape(optimizer.init, trained)
@@ -217,7 +168,7 @@ def _images(device: Any, dtype: str) -> Program:
     from tdd.models.vision import VisionLanguageModel, VisionLanguageSpec, VisionTower, _slots
 
     tower = VisionTower(336, 14, 1024, num_layers=24, num_used=23, num_heads=16, mlp_width=4096)
-    text = dataclasses.replace(_model("llama").spec, vocab_size=32_064)
+    text = dataclasses.replace(models.spec("llama"), vocab_size=32_064)
     spec, params = VisionLanguageSpec(tower, text, image_token=32_000), dict[str, Any]()
     for slot in _slots(spec, LLAMA):
         *parents, last = slot.path
@@ -229,39 +180,34 @@ def _images(device: Any, dtype: str) -> Program:
     return Program(lambda *given: describe(*given, False), arguments, work=batch)
 
 
-def _kernel(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Program:
+def _kernel(function: Callable[..., Any], *shapes: tuple[int, ...], peer: peers.Peer | None = None) -> Program:
     """A kernel on 1,000 lists of 1,000 items."""
     arguments = tuple(_SHAPE((_KERNEL_SIZE, *shape), jnp.float32) for shape in shapes)
-    return Program(jax.vmap(function), arguments, work=_KERNEL_SIZE)
+    return Program(jax.vmap(function), arguments, work=_KERNEL_SIZE, peer=peer)
 
 
 def _kernels() -> Iterator[tuple[str, Callable[[Any], Program]]]:
-    from tdd.kernels import conformal, hommel, local_fdr, stepup
+    from tdd.kernels import hommel, local_fdr
 
-    items = (_KERNEL_SIZE,)
-
-    def p_values(calibration: jax.Array, scores: jax.Array) -> jax.Array:
-        return conformal.p_values(conformal.rank(calibration, scores, null="nonmember"))
-
-    yield "bh", lambda device: _kernel(lambda p: stepup.bh(p, 0.1).reject, items)
-    yield "conformal p-values", lambda device: _kernel(p_values, items, items)
-    yield "hommel", lambda device: _kernel(lambda p: hommel.hommel(p, 0.1).reject, items)
+    items, alpha = (_KERNEL_SIZE,), peers.ALPHA
+    yield "bh", lambda device: _kernel(peers.bh, items, peer=peers.BH)
+    yield "conformal p-values", lambda device: _kernel(peers.p_values, items, items, peer=peers.CONFORMAL)
+    yield "hommel", lambda device: _kernel(lambda p: hommel.hommel(p, alpha).reject, items)
     yield "local fdr", lambda device: _kernel(lambda p: local_fdr.local_fdr(p).local_fdr, items)
 
-
-_THREE = ("log_prob", "mu", "sigma")
 
 PROGRAMS: dict[str, Callable[[Any], Program]] = {
     "resample 775": lambda device: _resample(device, 775),
     "resample 11,332": lambda device: _resample(device, 11_332),
     "joint pool": _joint_pool,
     "joint fresh": _joint_fresh,
-    "token statistics, GPT-2, float32, 16 x 1024": lambda d: _token_stats("gpt2", "float32", 16, 1024, _THREE),
-    "token statistics, GPT-2, bfloat16, 16 x 1024": lambda d: _token_stats("gpt2", "bfloat16", 16, 1024, _THREE),
-    "token statistics, 7B, bfloat16, 2 x 2048": lambda d: _token_stats("llama", "bfloat16", 2, 2048, _THREE),
-    "token statistics, 7B, bfloat16, 4 x 4096": lambda d: _token_stats("llama", "bfloat16", 4, 4096, _THREE),
+    "token statistics, GPT-2, float32, 16 x 1024": lambda d: _token_stats("gpt2", "float32", 16, 1024),
+    "token statistics, GPT-2, bfloat16, 16 x 1024": lambda d: _token_stats("gpt2", "bfloat16", 16, 1024),
+    "token statistics, 7B, bfloat16, 2 x 2048": lambda d: _token_stats("llama", "bfloat16", 2, 2048),
+    "token statistics, 7B, bfloat16, 4 x 4096": lambda d: _token_stats("llama", "bfloat16", 4, 4096),
     "gradient norms, GPT-2, bfloat16, 8 x 1024": lambda d: _grad_norms("gpt2", "bfloat16", 8, 1024),
     "gradient norms, 7B, bfloat16, 4 x 2048": lambda d: _grad_norms("llama", "bfloat16", 4, 2048),
+    "gradient norms, 7B, bfloat16, 1 x 2048": lambda d: _grad_norms("llama", "bfloat16", 1, 2048),
     "images, LLaVA-1.5 7B, bfloat16": lambda device: _images(device, "bfloat16"),
     "laboratory's update, GPT-2, bfloat16, 16 x 1024": lambda d: _lab_update(d, 16, 1024),
     **dict(_kernels()),

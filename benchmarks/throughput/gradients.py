@@ -24,6 +24,7 @@ from benchmarks.throughput import harness, memory
 from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.machine import matmul_flops
 from benchmarks.throughput.peers.gradients import JAX_PEERS, Opacus, TorchBackward
+from benchmarks.throughput.peers.torch_models import torch_model
 from benchmarks.throughput.random_model import SPECS, TOKENS_PER_WORD, sample_texts, save_model
 from tdd.audit.score import score
 from tdd.models import checkpoint
@@ -110,7 +111,7 @@ def texts_run(path: pathlib.Path, *, rounds: int, num_texts: int) -> list[dict[s
     }
     absent, errors = {}, {}
     try:
-        loop = TorchBackward(path)
+        loop = TorchBackward(torch_model(path))
     except ImportError as error:
         absent["torch"] = f"{error.name} is not installed"
     else:

@@ -1,6 +1,7 @@
 """`python -m benchmarks device`, on a CPU, and what the estimates read."""
 
 import json
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,12 @@ from benchmarks.aot.programs import PROGRAMS, filled
 from tdd.device_kinds import KINDS, named_kind
 
 
-def test_named_programs_are_measured_anywhere(capsys, tmp_path):
+@pytest.fixture
+def without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+
+def test_named_programs_are_measured_anywhere(without_torch, capsys, tmp_path):
     out = tmp_path / "device.json"
     assert main(["device", "--program", "bh", "--quiet", "--json", "--out", str(out)]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -20,6 +26,8 @@ def test_named_programs_are_measured_anywhere(capsys, tmp_path):
     assert row["program"] == "bh"
     assert row["seconds"] == sorted(row["all"])[2]
     assert row["rate"] == pytest.approx(1000 / row["seconds"])
+    assert shown["peer"] is row["peer"] is None
+    assert shown["no_peer"].startswith("torch and transformers cannot be imported: ")
     assert json.loads(out.read_text())["rows"] == shown["rows"]
 
 
@@ -27,14 +35,16 @@ def test_named_programs_are_measured_anywhere(capsys, tmp_path):
     ("options", "complaint"),
     [((), "this machine has no accelerator"), (("--program", "nothing"), "begins no name; there are resample 775")],
 )
-def test_refusals(options, complaint, capsys):
+def test_refusals(options, complaint, without_torch, capsys):
     assert main(["device", *options]) == 2
     assert complaint in capsys.readouterr().err
 
 
-def test_nothing_begins_after_the_limit(capsys):
-    assert main(["device", "--program", "bh", "--limit", "0", "--quiet", "--json"]) == 0
+def test_nothing_begins_after_the_limit(without_torch, capsys, tmp_path):
+    out = tmp_path / "device.json"
+    assert main(["device", "--program", "bh", "--limit", "0", "--quiet", "--json", "--out", str(out)]) == 0
     assert json.loads(capsys.readouterr().out)["left_out"] == ["bh"]
+    assert json.loads(out.read_text())["rows"] == []
 
 
 def test_arguments_are_filled_with_what_programs_accept():

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.throughput.peers.torch_models import torch_model
 from tdd.records import LanguageModel
 
-__all__ = ["JAX_PEERS", "Opacus", "TorchBackward"]
+__all__ = ["JAX_PEERS", "Opacus", "TorchBackward", "TorchFunc", "TorchStreamed"]
 
 
 def _loss(lm: LanguageModel, params: Any, tokens: jax.Array) -> jax.Array:
@@ -60,35 +59,86 @@ JAX_PEERS = {"vmap(grad)": vmap_of_grad, "jax_privacy": jax_privacy_norms}
 
 
 class TorchBackward:
-    """transformers' torch model, one text at a time: forward, backward, norm over the gradients of all parameters."""
+    """transformers' torch model, one text at a time: forward, backward, norm over the gradients of all parameters.
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    Args:
+      model: On any device, of any type.
+    """
+
+    def __init__(self, model: Any) -> None:
         import torch
 
-        self.torch, self.model = torch, torch_model(folder)
+        self.torch, self.model = torch, model
         self.parameters = list(self.model.parameters())
 
-    def _backward(self, tokens: np.ndarray) -> list[Any]:
+    def _backward(self, tokens: Any) -> list[Any]:
         """The gradients of all parameters, of one text [T]."""
-        torch = self.torch
-        ids = torch.tensor(np.asarray(tokens, np.int64))
+        ids = self.torch.as_tensor(tokens, dtype=self.torch.long, device=self.model.device)
         self.model.zero_grad(set_to_none=True)
-        logits = self.model(ids[None], use_cache=False).logits[0, :-1]
-        torch.nn.functional.cross_entropy(logits.float(), ids[1:], reduction="sum").backward()
+        _torch_loss(self.model(ids[None], use_cache=False).logits, ids).backward()
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
-    def norm(self, tokens: np.ndarray) -> float:
-        """Of one text [T]; one norm a parameter in one call, then the norm of those: the fastest of torch's ways."""
-        each = self.torch._foreach_norm(self._backward(tokens))
-        return self.torch.linalg.vector_norm(self.torch.stack(each)).item()
+    def norm(self, tokens: Any) -> Any:
+        """Of one text [T], a tensor; one norm a parameter in one call, then the norm of those: the fastest of torch's
+        ways."""
+        each = self.torch._foreach_norm(self._backward(tokens), 2, dtype=self.torch.float32)
+        return self.torch.linalg.vector_norm(self.torch.stack(each))
 
-    def exact(self, tokens: np.ndarray) -> float:
+    def exact(self, tokens: Any) -> float:
         """Of one text [T], the squares added in float64: in float32 a sum of millions has four digits left."""
         return sum(gradient.double().square().sum().item() for gradient in self._backward(tokens)) ** 0.5
 
-    def norms(self, texts: list[np.ndarray]) -> np.ndarray:
+    def norms(self, texts: Iterable[Any]) -> np.ndarray:
         """Of every text."""
-        return np.array([self.norm(tokens) for tokens in texts])
+        return self.torch.stack([self.norm(tokens) for tokens in texts]).cpu().numpy()
+
+
+class TorchStreamed(TorchBackward):
+    """The same, each gradient freed once its norm is taken: for models that leave no room for all gradients."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self._each: list[Any] = []
+        for parameter in self.parameters:
+            parameter.register_post_accumulate_grad_hook(self._take)
+
+    def _take(self, parameter: Any) -> None:
+        self._each.append(self.torch.linalg.vector_norm(parameter.grad, dtype=self.torch.float32))
+        parameter.grad = None
+
+    def norm(self, tokens: Any) -> Any:
+        """Of one text [T], a tensor."""
+        self._each.clear()
+        self._backward(tokens)
+        return self.torch.linalg.vector_norm(self.torch.stack(self._each))
+
+
+class TorchFunc:
+    """`torch.func`'s `vmap` of `grad`: the gradients of all texts of a batch side by side."""
+
+    def __init__(self, model: Any) -> None:
+        import torch
+
+        self.torch, self.model = torch, model
+        self.parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def norms(self, ids: Any) -> np.ndarray:
+        """Of ids [B, T]."""
+        from torch.func import functional_call, grad, vmap
+
+        def loss(parameters: Any, ids: Any) -> Any:
+            return _torch_loss(functional_call(self.model, parameters, (ids[None],), {"use_cache": False}).logits, ids)
+
+        gradients = vmap(grad(loss), in_dims=(None, 0))(self.parameters, ids).values()
+        squares = self.torch.stack([g.flatten(1).float().square().sum(1) for g in gradients])
+        return squares.sum(0).sqrt().cpu().numpy()
+
+
+def _torch_loss(logits: Any, ids: Any) -> Any:
+    """Sum of -log p of all tokens of a text [T] but the first, from logits [1, T, V]."""
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(logits[0, :-1].float(), ids[1:], reduction="sum")
 
 
 class Opacus:

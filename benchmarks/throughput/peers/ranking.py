@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.throughput.joint_peer import max_ranks
 
-__all__ = ["SLACK", "conformal", "jecs", "jmcs", "pooled_sum", "ptdi", "select_bh", "weighted"]
+__all__ = ["SLACK", "conformal", "conformal_torch", "jecs", "jmcs", "pooled_sum", "ptdi", "select_bh", "weighted"]
 
 Arrays = dict[str, np.ndarray]
 GRID_TENTHS = range(1, 10)
@@ -22,6 +22,14 @@ def conformal(calibration: np.ndarray, scores: np.ndarray) -> Arrays:
     """(1 + #{T_i <= T_j})/(n + 1)."""
     at_most = np.searchsorted(np.sort(calibration), scores, side="right")
     return {"p_values": (1 + at_most) / (calibration.size + 1)}
+
+
+def conformal_torch(calibration: Any, scores: Any) -> Any:
+    """The same for torch tensors of lists, [..., n] and [..., m]."""
+    import torch
+
+    at_most = torch.searchsorted(calibration.sort(-1).values, scores, right=True)
+    return (1 + at_most) / (calibration.shape[-1] + 1)
 
 
 def weighted(calibration: np.ndarray, scores: np.ndarray, calibration_weights: np.ndarray, weights: np.ndarray) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "bh_torch",
     "e_bh_scipy",
     "fdr_scipy",
     "holm_numpy",
@@ -40,6 +41,17 @@ def fdr_scipy(alpha: float, method: str = "bh") -> Callable[..., Arrays]:
         return {"reject": adjusted <= up_to(alpha, p_values.dtype)}
 
     return call
+
+
+def bh_torch(p_values: Any, alpha: float) -> Any:
+    """BH of every list [..., m] of a torch tensor: one sort, and the largest i with p_(i) <= alpha i / m."""
+    import torch
+
+    ordered = p_values.sort(-1).values
+    places = torch.arange(1, p_values.shape[-1] + 1, device=p_values.device)
+    level = up_to(alpha, np.float32) / p_values.shape[-1]
+    count = torch.where(ordered <= level * places, places, 0).amax(-1, keepdim=True)
+    return (p_values <= ordered.gather(-1, (count - 1).clamp_min(0))) & (count > 0)
 
 
 def multiple_tests(alpha: float, method: str) -> Callable[..., Arrays]:

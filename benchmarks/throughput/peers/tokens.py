@@ -9,16 +9,18 @@ import numpy as np
 
 __all__ = [
     "NAMES",
+    "TorchStatistics",
     "numpy_log_prob",
     "numpy_stats",
     "numpy_stats_of_logits",
     "torch_log_prob",
+    "torch_moments",
     "torch_stats",
     "torch_stats_of_logits",
 ]
 
 NAMES = ("log_prob", "mu", "sigma", "renyi_two")
-_ROWS = 256
+_ROWS, _POSITIONS = 256, 4096
 Arrays = dict[str, np.ndarray]
 
 
@@ -101,11 +103,48 @@ def _torch(logits: Any, targets: np.ndarray) -> Arrays:
     with torch.no_grad():
         log_probs = torch.nn.functional.log_softmax(logits, dim=-1)
         probs = log_probs.exp()
-        mu = (probs * log_probs).sum(-1)
-        found = {
-            "log_prob": log_probs.gather(-1, torch.from_numpy(targets).long()[:, None])[:, 0],
-            "mu": mu,
-            "sigma": ((probs * log_probs.square()).sum(-1) - mu.square()).clamp_min(0).sqrt(),
-            "renyi_two": -probs.square().sum(-1).log(),
-        }
+        found = torch_moments(log_probs, probs, torch.from_numpy(targets).long())
+        found["renyi_two"] = -probs.square().sum(-1).log()
     return {name: value.numpy() for name, value in found.items()}
+
+
+def torch_moments(log_probs: Any, probs: Any, targets: Any) -> dict[str, Any]:
+    """Log probability of the targets [N], and mean and standard deviation of the log probabilities [N, V]."""
+    mu = (probs * log_probs).sum(-1)
+    return {
+        "log_prob": log_probs.gather(-1, targets[:, None])[:, 0],
+        "mu": mu,
+        "sigma": ((probs * log_probs.square()).sum(-1) - mu.square()).clamp_min(0).sqrt(),
+    }
+
+
+class TorchStatistics:
+    """`torch_moments` at every position of a batch, by transformers' model: its trunk, then the logits of some
+    thousands of positions at a time, in float32 from the product on.
+
+    Args:
+      model: On any device, of any type.
+      compiled: Compile the statistics of those positions; the model's blocks are as they are given.
+    """
+
+    def __init__(self, model: Any, *, compiled: bool = False) -> None:
+        import torch
+
+        self.torch, self.model = torch, model
+        self._of_rows = torch.compile(_torch_rows, dynamic=False) if compiled else _torch_rows
+
+    def __call__(self, ids: Any) -> dict[str, Any]:
+        """Of ids [B, T]: three tensors [B * T], of the next token; after the last token of a text, of its first."""
+        with self.torch.no_grad():
+            states = self.model.base_model(ids, use_cache=False).last_hidden_state.flatten(0, 1)
+            readout, targets = self.model.get_output_embeddings().weight, ids.roll(-1, 1).flatten()
+            parts = [
+                self._of_rows(states[start : start + _POSITIONS], readout, targets[start : start + _POSITIONS])
+                for start in range(0, len(targets), _POSITIONS)
+            ]
+            return {name: self.torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _torch_rows(states: Any, readout: Any, targets: Any) -> dict[str, Any]:
+    log_probs = (states @ readout.T).float().log_softmax(-1)
+    return torch_moments(log_probs, log_probs.exp(), targets)

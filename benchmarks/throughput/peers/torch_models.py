@@ -9,12 +9,23 @@ from __future__ import annotations
 import math
 import pathlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["ONE_PASS", "SCORES", "TorchLoop", "TorchOrders", "overlapping", "torch_model"]
+from benchmarks.throughput.peers.tokens import torch_moments
+
+__all__ = [
+    "ONE_PASS",
+    "SCORES",
+    "TorchLoop",
+    "TorchOrders",
+    "compile_blocks",
+    "overlapping",
+    "random_torch_model",
+    "torch_model",
+]
 
 Spans = Sequence[tuple[int, int, int]]
 
@@ -31,6 +42,26 @@ def torch_model(path: pathlib.Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+
+def random_torch_model(model_type: str, config: Mapping[str, Any], dtype: str, device: str) -> Any:
+    """transformers' torch model with random weights that are drawn on the device, in evaluation mode."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    found = AutoConfig.for_model(model_type, **config)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(found, dtype=getattr(torch, dtype), attn_implementation="sdpa")
+    return model.eval()
+
+
+def compile_blocks(model: Any) -> None:
+    """Have torch compile the model's blocks at their first call: one program serves all of them."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.compile(dynamic=False)
 
 
 class TorchLoop:
@@ -77,9 +108,7 @@ class TorchLoop:
         torch = self.torch
         log_probs, targets = self._log_softmax(self.target, text)
         probs = log_probs.exp()
-        taken = log_probs.gather(-1, targets)[:, 0]
-        mean = (probs * log_probs).sum(-1)
-        deviation = ((probs * log_probs.square()).sum(-1) - mean.square()).clamp_min(0).sqrt()
+        taken, mean, deviation = torch_moments(log_probs, probs, targets[:, 0]).values()
         standard = (taken - mean) / deviation.clamp_min(1e-6)
         count = max(1, int(K * len(taken)))
         terms = probs * torch.log1p(-probs)
