@@ -135,15 +135,13 @@ def base_model(
     out = None if folder is None else folder / f"base-{width}"
     if scale == 1:
         packaged = Base(*tdd.load(demo_files().checkpoint))
-        if packaged.lm.spec.width == width:
+        if width == retrain.WIDTH:
             return packaged
-        lm = language_model(_base_spec(len(packaged.tokenizer), width, retrain.LAYERS))
-        start = Base(lm, init_params(lm.spec, jax.random.key(_PARAMETER_SEED + seed)), packaged.tokenizer)
+        start = _untrained(packaged.tokenizer, width, retrain.LAYERS, seed)
         return _trained(start, retrain.planted_corpus().training.texts, retrain.CONFIG, out, progress)[0]
     documents = max(32, round(300 * scale))
     vocabulary = generate(max(64, min(4000, documents * 10)), seed=_TOKENIZER_SEED).texts
     tokenizer = train_tokenizer(vocabulary, vocab_size=1024 if scale > 0.1 else 400)
-    lm = language_model(_base_spec(len(tokenizer), width, retrain.LAYERS if scale > 0.1 else 2))
     config = TrainConfig(
         epochs=12 if scale > 0.1 else 2,
         batch_size=16,
@@ -152,19 +150,21 @@ def base_model(
         num_buckets=2 if scale > 0.1 else 1,
         seed=seed,
     )
-    start = Base(lm, init_params(lm.spec, jax.random.key(_PARAMETER_SEED + seed)), tokenizer)
+    start = _untrained(tokenizer, width, retrain.LAYERS if scale > 0.1 else 2, seed)
     texts = generate(documents, seed=_BACKGROUND_SEED + seed).texts
     return _trained(start, texts, config, out, progress)[0]
 
 
-def _base_spec(vocab_size: int, width: int, num_layers: int) -> DecoderSpec:
-    return DecoderSpec.gpt2(
-        vocab_size=vocab_size,
+def _untrained(tokenizer: Any, width: int, num_layers: int, seed: int) -> Base:
+    """A base model with random parameters."""
+    spec = DecoderSpec.gpt2(
+        vocab_size=len(tokenizer),
         width=width,
         num_layers=num_layers,
         num_heads=max(1, width // _HEAD_WIDTH),
         max_length=retrain.POSITIONS,
     )
+    return Base(language_model(spec), init_params(spec, jax.random.key(_PARAMETER_SEED + seed)), tokenizer)
 
 
 def canary_tokenizer(vocab_size: int) -> Any:

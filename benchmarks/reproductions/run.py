@@ -39,7 +39,7 @@ def run_reproduction(name: str, options: Options) -> Outcome:
     Raises:
       InputError: An unknown name, or a folder of another reproduction, seed or scale.
 
-    Cost: three to seven minutes at scale 1 on two cores.
+    Cost: minutes at scale 1 on two cores.
     """
     reproduction = load(name)
     if options.folder is None:

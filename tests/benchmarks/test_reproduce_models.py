@@ -88,8 +88,8 @@ def test_a_base_of_another_width_is_trained_as_the_packaged_one(monkeypatch, tmp
     [(texts, config, folder, _)] = seen
     assert (list(texts), config, folder) == (TEXTS, retrain.CONFIG, tmp_path / "base-32")
     assert narrow.tokenizer.get_vocab() == packaged.tokenizer.get_vocab()
-    assert narrow.lm.spec == models._base_spec(len(packaged.tokenizer), 32, packaged.lm.spec.num_layers)
-    assert models._base_spec(len(packaged.tokenizer), 128, retrain.LAYERS) == packaged.lm.spec
+    assert narrow.params["embedding"]["tokens"].shape == (len(packaged.tokenizer), 32)
+    assert models._untrained(packaged.tokenizer, 128, retrain.LAYERS, 0).lm == packaged.lm
     assert models.base_model(tmp_path, scale=1, seed=0, width=128).num_parameters == packaged.num_parameters
     assert len(seen) == 1
 

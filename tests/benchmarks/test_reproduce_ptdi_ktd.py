@@ -103,8 +103,8 @@ def test_the_figures(outcome):
 
 
 def test_levels_that_an_error_exceeds_are_counted():
-    """Means .3 and .6 exceed .2 and .5; two standard errors of the first are .2, of the second .02."""
-    fdp = {0.2: (0.2, 0.4), 0.5: (0.59, 0.61), 0.9: (0.7, 0.9)}
+    """Means .3 and .6 exceed .2 and .5 by t = 1 and 100; one degree of freedom asks for 12.7."""
+    fdp = {0.2: (0.2, 0.4), 0.5: (0.599, 0.601), 0.9: (0.7, 0.9)}
     rows = [{"alpha": alpha, "fdp": value} for alpha, values in fdp.items() for value in values]
     assert ptdi_ktd._exceeded(rows) == "2 (1)"
 

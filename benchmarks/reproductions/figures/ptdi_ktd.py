@@ -28,13 +28,13 @@ def draw(outcome: Outcome) -> dict[str, sheet.Sheet]:
         "figure": _levels(outcome, [row for row in rows if row["width"] == largest and row["knockoffs"] in (0, most)]),
         "figure-knockoffs": _curves(
             outcome,
-            f"KTD by the number of knockoffs k: FDP against q, and power against FDP ({SCORES[0]})",
+            f"By number of knockoffs: FDP against q, power against FDP ({SCORES[0]})",
             [row for row in own if row["width"] == largest],
             {f"k = {k}": lambda row, k=k: row["knockoffs"] == k for k in sizes["knockoffs"]},
         ),
         "figure-sizes": _curves(
             outcome,
-            f"KTD by the size of the model: FDP against q, and power against FDP ({SCORES[0]}, k = {most})",
+            f"By model size: FDP against q, power against FDP ({SCORES[0]}, k = {most})",
             [row for row in own if row["knockoffs"] == most],
             {
                 f"width {width}, {parameters[width]:,} parameters": lambda row, width=width: row["width"] == width
