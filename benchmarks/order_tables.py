@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pathlib
 from typing import Any
 
+from benchmarks.reproductions.run import number_or_words
 from tdd.report.page import markdown_table
 
 __all__ = ["reproduction", "speed", "tests"]
+
+_REPRODUCTIONS = pathlib.Path(__file__).parent / "results" / "reproductions"
 
 
 def tests(result: dict[str, Any]) -> str:
@@ -115,7 +119,8 @@ def reproduction(result: dict[str, Any]) -> str:
     told = {title: rows for title, rows in result["tables"].items() if "models" not in title.lower()}
     for title, rows in [*told.items()][-2:]:
         header = list(dict.fromkeys(name for row in rows for name in row))
-        cells = [[str(row.get(name, "")) for name in header] for row in rows]
+        cells = [[number_or_words(row.get(name)) for name in header] for row in rows]
         lines.append(f"{title}:\n\n{markdown_table(header, cells)}")
-    lines.append(f"![{result['title']}](results/reproductions/{result['name']}/figure.png)")
+    for place in sorted((_REPRODUCTIONS / result["name"]).glob("figure*.png"), key=lambda place: place.stem):
+        lines.append(f"![{result['title']}](results/reproductions/{result['name']}/{place.name})")
     return "\n\n".join(lines)

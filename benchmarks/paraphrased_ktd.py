@@ -80,7 +80,7 @@ class Sizes:
     tokens: int = 48
     width: int = 128
     layers: int = 2
-    steps: int = 1_000
+    steps: int = 2_400
     batch: int = 32
     learning_rate: float = 3e-3
     pairs: int = 40_000

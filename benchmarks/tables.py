@@ -296,11 +296,11 @@ def _paraphrased(result: Results) -> str:
     header = ["paraphrases", "k", "rule", *(f"α = {alpha:g}" for alpha in alphas)]
     about = ["paraphrases", "copies", "cut", "empty", "length of the text (5%, 50%, 95%)"]
     about += ["symmetry refuted, trained", "symmetry refuted, null", "non-members with W > 0, null (1 = half)"]
-    example = next(one for one in result["written"] if one["decoding"] == decodings[0])["example"]
+    examples = "; ".join(f"{one['decoding']}, “{one['example'][1]}”" for one in result["written"])
     end = (
         "`conformal` is promised at most α whatever the paraphrases are; `ktd` and `multi` only where a non-member and "
         "its paraphrases are exchangeable, and where the symmetry test refutes that the audit withholds its verdict. "
-        f"A text, “{example[0]}”, and a paraphrase at {decodings[0]}: “{example[1]}”."
+        f"A text, “{result['written'][0]['example'][0]}”, and a paraphrase by each decoding: {examples}."
     )
     return f"{text}\n\n{_table(header, rows)}\n\n{_table(about, written)}\n\n{end}"
 

@@ -31,7 +31,10 @@ REPRODUCTIONS: dict[str, Title] = {
         "p-values of the test of canonical order by test and duplication count; size where nothing was planted",
         "the sharded exchangeability test, figure 2 and table 1",
     ),
-    "ptdi-ktd": Title("PTDI and KTD on the same fine-tuned models: error and power", "PTDI; KTD"),
+    "ptdi-ktd": Title(
+        "PTDI and KTD on the same fine-tuned models: error and power over level, number of knockoffs and model size",
+        "PTDI; KTD, figures 1, 4 and 5",
+    ),
     "td4eval": Title("a contaminated benchmark, cleaned: rankings of models before and after", "TD4Eval"),
     "jecs": Title("which texts were all of K models trained on, which any of them", "JECS"),
     "power-grid": Title(

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import tdd
+from tdd.demo import retrain
 from tdd.demo.data import demo_files
 from tdd.lab.corpus import canary_set, generate
 from tdd.lab.recipe import TrainConfig
@@ -114,30 +115,33 @@ class Shape:
         )
 
 
-def base_model(folder: pathlib.Path | None, *, scale: float, seed: int, progress: bool = False) -> Base:
+def base_model(
+    folder: pathlib.Path | None, *, scale: float, seed: int, width: int | None = None, progress: bool = False
+) -> Base:
     """A model that was trained on synthetic documents other than those that a reproduction plants.
 
-    At scale 1 the packaged checkpoint (width 128, three layers). At any other a GPT-2 of `width_at(scale)`, trained on
-    `300 scale` documents into `folder/base`, and read from there when it is finished.
+    At scale 1 the packaged checkpoint (width 128, three layers), or a narrower or wider one trained as that was. At any
+    other scale a GPT-2 trained on `300 scale` documents. A trained one is kept in `folder/base-WIDTH`, and read from
+    there when it is finished.
 
     Args:
       folder: Folder of the run; None keeps nothing.
       scale: Scale of the run.
       seed: Random seed of the run.
+      width: Width of the model; None is `width_at(scale)`.
       progress: Whether to show a bar.
     """
+    width = width_at(scale) if width is None else width
+    out = None if folder is None else folder / f"base-{width}"
     if scale == 1:
-        return Base(*tdd.load(demo_files().checkpoint))
-    width, documents = width_at(scale), max(32, round(300 * scale))
+        packaged = Base(*tdd.load(demo_files().checkpoint))
+        if width == retrain.WIDTH:
+            return packaged
+        start = _untrained(packaged.tokenizer, width, retrain.LAYERS, seed)
+        return _trained(start, retrain.planted_corpus().training.texts, retrain.CONFIG, out, progress)[0]
+    documents = max(32, round(300 * scale))
     vocabulary = generate(max(64, min(4000, documents * 10)), seed=_TOKENIZER_SEED).texts
     tokenizer = train_tokenizer(vocabulary, vocab_size=1024 if scale > 0.1 else 400)
-    spec = DecoderSpec.gpt2(
-        vocab_size=len(tokenizer),
-        width=width,
-        num_layers=3 if scale > 0.1 else 2,
-        num_heads=max(1, width // _HEAD_WIDTH),
-        max_length=256,
-    )
     config = TrainConfig(
         epochs=12 if scale > 0.1 else 2,
         batch_size=16,
@@ -146,9 +150,21 @@ def base_model(folder: pathlib.Path | None, *, scale: float, seed: int, progress
         num_buckets=2 if scale > 0.1 else 1,
         seed=seed,
     )
-    start = Base(language_model(spec), init_params(spec, jax.random.key(_PARAMETER_SEED + seed)), tokenizer)
+    start = _untrained(tokenizer, width, retrain.LAYERS if scale > 0.1 else 2, seed)
     texts = generate(documents, seed=_BACKGROUND_SEED + seed).texts
-    return _trained(start, texts, config, None if folder is None else folder / "base", progress)[0]
+    return _trained(start, texts, config, out, progress)[0]
+
+
+def _untrained(tokenizer: Any, width: int, num_layers: int, seed: int) -> Base:
+    """A base model with random parameters."""
+    spec = DecoderSpec.gpt2(
+        vocab_size=len(tokenizer),
+        width=width,
+        num_layers=num_layers,
+        num_heads=max(1, width // _HEAD_WIDTH),
+        max_length=retrain.POSITIONS,
+    )
+    return Base(language_model(spec), init_params(spec, jax.random.key(_PARAMETER_SEED + seed)), tokenizer)
 
 
 def canary_tokenizer(vocab_size: int) -> Any:

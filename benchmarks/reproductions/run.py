@@ -28,9 +28,9 @@ def run_reproduction(name: str, options: Options) -> Outcome:
     """Run a reproduction, or continue it, and write what it gives into `options.folder`.
 
     Files: `run.json` (which reproduction, seed and scale the folder belongs to, written first), `cells/` (finished
-    cells, from which an interrupted run goes on), `results.csv` (the long table), `tables.md`, `figure.png`,
-    `results.json` (rows, tables, seconds, provenance; written last). `results.csv` and `tables.md` are the same bytes
-    whether or not the run was interrupted.
+    cells, from which an interrupted run goes on), `results.csv` (the long table), `tables.md`, `figure.png` (and
+    others, `figure-*.png`, of some), `results.json` (rows, tables, seconds, provenance; written last). `results.csv`
+    and `tables.md` are the same bytes whether or not the run was interrupted.
 
     Args:
       name: One of `benchmarks.reproductions.REPRODUCTIONS`.
@@ -39,7 +39,7 @@ def run_reproduction(name: str, options: Options) -> Outcome:
     Raises:
       InputError: An unknown name, or a folder of another reproduction, seed or scale.
 
-    Cost: three to seven minutes at scale 1 on two cores.
+    Cost: minutes at scale 1 on two cores.
     """
     reproduction = load(name)
     if options.folder is None:
@@ -48,7 +48,7 @@ def run_reproduction(name: str, options: Options) -> Outcome:
     outcome = reproduction.run(options)
     write_atomically(options.folder / "results.csv", _csv(outcome.rows))
     write_atomically(options.folder / "tables.md", tables_as_markdown(outcome.tables).encode())
-    _draw(name, outcome, options.folder / "figure.png")
+    _draw(name, outcome, options.folder)
     write_atomically(options.folder / "results.json", to_json(outcome).encode())
     return outcome
 
@@ -85,11 +85,13 @@ def _open(folder: pathlib.Path, identity: Mapping[str, Any]) -> None:
         raise InputError(f"{folder} holds another run ({shown}); choose another folder, or delete this one")
 
 
-def _draw(name: str, outcome: Outcome, place: pathlib.Path) -> None:
+def _draw(name: str, outcome: Outcome, folder: pathlib.Path) -> None:
+    """Draw `figure.png`, or each of several figures as `<its name>.png`."""
     from tdd.report.plots import sheet
 
     drawn = importlib.import_module(f"benchmarks.reproductions.figures.{name.replace('-', '_')}").draw(outcome)
-    sheet.save(drawn, place)
+    for stem, each in (drawn if isinstance(drawn, Mapping) else {"figure": drawn}).items():
+        sheet.save(each, folder / f"{stem}.png")
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from scipy import stats
 import tdd
 from benchmarks.reproductions import models
 from benchmarks.reproductions.summary import mean_and_error, spearman, standard_error
+from tdd.demo import retrain
 from tdd.lab.corpus import generate
 
 TEXTS = [text for text in generate(60, seed=9).texts if len(text) < 350][:20]
@@ -69,11 +72,26 @@ def test_fine_tuning_lowers_the_loss_of_members_and_repeats_itself(base):
 
 @pytest.mark.slow("training")
 def test_the_base_is_read_again(folder, base):
-    stamp = (folder / "base" / "training.json").stat().st_mtime_ns
+    stamp = (folder / "base-16" / "training.json").stat().st_mtime_ns
     again = models.base_model(folder, scale=0.01, seed=0)
-    assert (folder / "base" / "training.json").stat().st_mtime_ns == stamp
+    assert (folder / "base-16" / "training.json").stat().st_mtime_ns == stamp
     jax.tree.map(np.testing.assert_array_equal, base.params, again.params)
     assert again.lm == base.lm
+
+
+@pytest.mark.slow("long")
+def test_a_base_of_another_width_is_trained_as_the_packaged_one(monkeypatch, tmp_path):
+    packaged, seen = models.base_model(None, scale=1, seed=0), []
+    monkeypatch.setattr(retrain, "planted_corpus", lambda: SimpleNamespace(training=SimpleNamespace(texts=TEXTS)))
+    monkeypatch.setattr(models, "_trained", lambda start, *how: (seen.append(how), (start, []))[1])
+    narrow = models.base_model(tmp_path, scale=1, seed=0, width=32)
+    [(texts, config, folder, _)] = seen
+    assert (list(texts), config, folder) == (TEXTS, retrain.CONFIG, tmp_path / "base-32")
+    assert narrow.tokenizer.get_vocab() == packaged.tokenizer.get_vocab()
+    assert narrow.params["embedding"]["tokens"].shape == (len(packaged.tokenizer), 32)
+    assert models._untrained(packaged.tokenizer, 128, retrain.LAYERS, 0).lm == packaged.lm
+    assert models.base_model(tmp_path, scale=1, seed=0, width=128).num_parameters == packaged.num_parameters
+    assert len(seen) == 1
 
 
 def test_widths():

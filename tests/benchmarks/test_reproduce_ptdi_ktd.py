@@ -15,8 +15,10 @@ from benchmarks.reproductions.record import Options
 from tdd.lab.corpus import generate
 
 SIZES = dataclasses.replace(
-    ptdi_ktd.Sizes.at(0.01), models=2, members=24, nonmembers=40, max_length=32, alphas=(0.2,), repetitions=64
-)
+    ptdi_ktd.Sizes.at(0.01), models=2, widths=(16, 32), members=24, nonmembers=40, knockoffs=(1, 3), max_length=32,
+    epochs=8, alphas=(0.2, 0.35, 0.5), repetitions=64,
+)  # fmt: skip
+CURVES = len(ptdi_ktd.CURVES)
 
 
 @pytest.fixture(scope="module")
@@ -59,29 +61,52 @@ def test_a_division_audits_all_members_and_the_non_members_that_do_not_calibrate
 
 @pytest.mark.slow("training")
 def test_rows_of_a_tiny_run(outcome):
-    rules = len(ptdi_ktd.METHODS) + 1  # KTD with one knockoff too
-    assert len(outcome.rows) == 2 * SIZES.models * len(ptdi_ktd.SCORES) * rules
-    assert all(0 <= row[name] <= 1 for row in outcome.rows for name in ("fdp", "power", "auc"))
-    assert np.mean([row["auc"] for row in outcome.rows]) > 0.5  # members score lower
-    for title, table in outcome.tables.items():
-        assert len(table) == len(ptdi_ktd.SCORES) * rules
-        covered = {(row["rule"], row["k"]): row["FDR <= level promised"] == "yes" for row in table}
-        assert covered["PTDI, Storey", None]
-        assert covered["PTDI on W", 3]
-        assert covered["KTD multi", 3] == covered["KTD (the paper)", 1] == ("random" in title)
-        assert not covered["KTD (the paper)", 3]
+    rules = 2 * len(ptdi_ktd.METHODS) + CURVES  # both scores, and KTD's with one knockoff too
+    assert len(outcome.rows) == 2 * len(SIZES.alphas) * (rules + CURVES)
+    assert all(0 <= row[name] <= 1 for row in outcome.rows for name in ("fdp", "power"))
+    assert np.mean([row["AUC"] for table in outcome.tables.values() for row in table]) > 0.5  # members score lower
+    by_knockoffs, by_size, *by_design = outcome.tables.values()
+    assert {(row["k"], row["text"]) for row in by_knockoffs} == {(k, text) for k in (1, 3) for text in ptdi_ktd.DESIGNS}
+    assert {row["width"] for row in by_size} == {16, 32}
+    for row in by_knockoffs:
+        exchangeable = row["text"] == "drawn" and (row["rule"], row["k"]) != ("KTD (the paper)", 3)
+        assert (row["FDR <= q promised"] == "yes") == (exchangeable or row["rule"] == "PTDI on W")
+    for table in by_design:
+        assert [row["rule"] for row in table] == 2 * list(ptdi_ktd.METHODS)
 
 
 @pytest.mark.slow("training")
 def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
-    (folder / "cells" / "drawn-1.json").unlink()
+    (folder / "cells" / "drawn-32-1.json").unlink()
     assert ptdi_ktd.REPRODUCTION.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
 
 
 @pytest.mark.slow("training")
-def test_the_figure(outcome):
+def test_the_figures(outcome):
     drawn = draw(outcome)
-    assert [len(row) for row in drawn.panels] == [2] * 4
+    assert {name: [len(row) for row in each.panels] for name, each in drawn.items()} == {
+        "figure": [2] * 4,
+        "figure-knockoffs": [CURVES] * 4,
+        "figure-sizes": [CURVES] * 4,
+    }
+    wanted = [
+        (row["alpha"], row["fdp"], row["power"])
+        for row in outcome.rows
+        if (row["design"], row["width"], row["score"], row["rule"], row["knockoffs"])
+        == ("drawn", 32, "grad_norm", "KTD multi", 1)
+    ]
+    alphas, fdp, power = zip(*wanted, strict=True)
+    above, below = (drawn["figure-knockoffs"].panels[row][1].get_lines()[0] for row in (2, 3))
+    np.testing.assert_array_equal(above.get_xydata().T, (alphas, fdp))
+    np.testing.assert_array_equal(below.get_xydata().T, (fdp, power))
+    assert [alphas[i] for i in below.get_markevery()] == [0.2, 0.5]
+
+
+def test_levels_that_an_error_exceeds_are_counted():
+    """Means .3 and .6 exceed .2 and .5 by t = 1 and 100; one degree of freedom asks for 12.7."""
+    fdp = {0.2: (0.2, 0.4), 0.5: (0.599, 0.601), 0.9: (0.7, 0.9)}
+    rows = [{"alpha": alpha, "fdp": value} for alpha, values in fdp.items() for value in values]
+    assert ptdi_ktd._exceeded(rows) == "2 (1)"
 
 
 @pytest.mark.slow("long")
@@ -101,5 +126,6 @@ def test_versions_that_are_not_exchangeable_break_what_trusts_them_and_nothing_e
 
 
 def _rules(copies):
-    """FDP of each rule, with all knockoffs."""
-    return {row["rule"]: row["fdp"] for row in ptdi_ktd._rules("loss", copies, 0, SIZES) if row["knockoffs"] != 1}
+    """FDP of each rule at the level .2."""
+    rows = ptdi_ktd._rules("loss", copies, list(ptdi_ktd.METHODS), 0, SIZES)
+    return {row["rule"]: row["fdp"] for row in rows if row["alpha"] == 0.2}

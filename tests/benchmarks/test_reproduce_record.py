@@ -153,6 +153,14 @@ def test_an_interrupted_run_gives_what_an_uninterrupted_one_does(tmp_path, toy):
     assert list(results[0]["provenance"]["cells"]) == ["cell 1", "cell 2"]
 
 
+def test_a_reproduction_of_several_figures_writes_each(tmp_path, toy, monkeypatch):
+    figures = sys.modules["benchmarks.reproductions.figures.toy"]
+    one = figures.draw
+    monkeypatch.setattr(figures, "draw", lambda outcome: {"figure": one(outcome), "figure-more": one(outcome)})
+    running.run_reproduction("toy", Options(tmp_path))
+    assert sorted(place.name for place in tmp_path.glob("*.png")) == ["figure-more.png", "figure.png"]
+
+
 def test_a_folder_belongs_to_one_run(tmp_path, toy):
     running.run_reproduction("toy", Options(tmp_path))
     with pytest.raises(InputError, match=r"holds another run \(seed 0 there, 1 now\); choose another folder"):
