@@ -39,7 +39,6 @@ from .procedures.evalues import e_bh as e_bh
 from .procedures.exchangeability import exchangeability as exchangeability
 from .procedures.exchangeability import shuffles_needed as shuffles_needed
 from .procedures.fdp_template import fdp_template as fdp_template
-from .procedures.grammar import procedure as procedure
 from .procedures.jecs import JECS as JECS
 from .procedures.jecs import JMCS as JMCS
 from .procedures.jecs import jecs as jecs
@@ -60,6 +59,7 @@ from .procedures.p_values import conformal_p_values as conformal_p_values
 from .procedures.p_values import hierarchical_p_values as hierarchical_p_values
 from .procedures.p_values import mondrian_p_values as mondrian_p_values
 from .procedures.procedure import Procedure as Procedure
+from .procedures.procedure import procedure as procedure
 from .procedures.ptdi import ptdi as ptdi
 from .procedures.sequential import exchangeability_sequence as exchangeability_sequence
 from .procedures.td4eval import TD4Eval as TD4Eval

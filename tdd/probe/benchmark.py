@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels.trajectories import spending
+from tdd.probe.evidence import ProbeResult
 from tdd.probe.probe import Probe
 from tdd.probe.program import as_language_model
-from tdd.probe.result import ProbeResult
 from tdd.probe.shards import ShardEvidence, by_shard, ordered_shards, shard_labels
 from tdd.procedures.bounds import dkw_fdp_bounds, fdp_bounds
 from tdd.records import Guarantee

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tdd.kernels.trajectories import Evidence, spending
+from tdd.probe.evidence import ProbeRecord, ProbeResult
 from tdd.probe.inputs import ProbeOptions, Role, num_texts
-from tdd.probe.result import ProbeRecord, ProbeResult
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import PAGE, report_module
 from tdd.runs.folder import fingerprint as fingerprint_of

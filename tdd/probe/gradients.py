@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from tdd.probe.result import GRAD_NORM_QUANTILES
+from tdd.probe.evidence import GRAD_NORM_QUANTILES
 from tdd.scoring.gradients import check_gradient_loss, check_microbatch
 from tdd.validate import InputError
 

@@ -19,9 +19,9 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from tdd.kernels.token_stats import tile_log_prob
+from tdd.probe.evidence import ProbeResult
 from tdd.probe.gradients import quantiles
 from tdd.probe.inputs import Bucket, Layout
-from tdd.probe.result import ProbeResult
 from tdd.procedures.ptdi import ProportionName, ptdi
 from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.gradients import grad_norms

@@ -14,9 +14,8 @@ import numpy as np
 
 from tdd.exchange.data import shard_bounds
 from tdd.kernels.trajectories import Evidence
-from tdd.probe.evidence import ProbeState, SetEvidence
+from tdd.probe.evidence import ProbeResult, ProbeState, SetEvidence
 from tdd.probe.inputs import read_tokens, rows_of_ids
-from tdd.probe.result import ProbeResult
 from tdd.scoring.tokenise import prepends_bos, token_ids
 from tdd.validate import InputError
 

@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from tdd.procedures import exchangeability, jecs, ktd, online, p_values, ptdi, td4eval, testing
-from tdd.procedures.grammar import as_procedure, known_procedures
 from tdd.procedures.jecs import JECS, JMCS
 from tdd.procedures.ktd import KTD
-from tdd.procedures.procedure import Procedure
+from tdd.procedures.procedure import Procedure, as_procedure, known_procedures
 from tdd.procedures.td4eval import TD4Eval
 from tdd.procedures.values import PTDI
 from tdd.study import baselines

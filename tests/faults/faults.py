@@ -1069,7 +1069,7 @@ STUDIES = (
     ),
     Fault(
         "blocks: the repetition after the last is counted",
-        "tdd/study/blocks.py",
+        "tdd/study/runner.py",
         "one_block(operands, index, index < last, totals)",
         "one_block(operands, index, index <= last, totals)",
         ("tests/study/test_runner.py", "tests/study/test_pool.py"),

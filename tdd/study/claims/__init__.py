@@ -20,7 +20,7 @@ import numpy as np
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import to_json, versions
 from tdd.runs.shards import as_shard
-from tdd.study.blocks import simulate
+from tdd.study.runner import simulate
 from tdd.study.store import check_fingerprint
 from tdd.validate import InputError
 from tdd.validate.arrays import check_seed

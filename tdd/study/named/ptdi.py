@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.procedures.ptdi import ptdi
-from tdd.study.blocks import simulate
 from tdd.study.named.driver import means, over_cells, run_options
 from tdd.study.named.record import Example, ExpectedBound, Figure, NamedStudy, StudyOptions
 from tdd.study.pool import Pool, resample
 from tdd.study.results import StudyResult
+from tdd.study.runner import simulate
 
 __all__ = ["STUDIES", "pool"]
 

@@ -14,8 +14,7 @@ from tdd.runs.folder import versions
 from tdd.study import checks
 from tdd.study.power.plans import PowerPlan
 from tdd.study.power.scores import LabelledScores, NormalScores, ScorePool
-from tdd.study.power.search import smallest_count
-from tdd.study.power.simulate import Rule, Simulator, as_rule
+from tdd.study.power.simulate import Rule, Simulator, as_rule, smallest_count
 from tdd.validate import InputError
 
 __all__ = ["expected_power"]
