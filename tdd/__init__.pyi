@@ -20,18 +20,13 @@ from .models.adapters import from_nnx as from_nnx
 from .models.checkpoint import load as load
 from .probe.probe import Probe as Probe
 from .procedures.anytime import trajectory_test as trajectory_test
-from .procedures.best_score import BestScore as BestScore
-from .procedures.best_score import best_score as best_score
 from .procedures.bounds import dkw_fdp_bounds as dkw_fdp_bounds
 from .procedures.bounds import fdp_bounds as fdp_bounds
 from .procedures.bounds import fdp_bounds_of_ranks as fdp_bounds_of_ranks
 from .procedures.clusters import cluster_ptdi as cluster_ptdi
-from .procedures.combined_score import CombinedScore as CombinedScore
-from .procedures.combined_score import combined_score as combined_score
 from .procedures.combining import combine_p_values as combine_p_values
 from .procedures.conditional import ConditionalBH as ConditionalBH
 from .procedures.conditional import calibration_conditional_p_values as calibration_conditional_p_values
-from .procedures.dataset_inference import dataset_inference as dataset_inference
 from .procedures.evalues import average_e_values as average_e_values
 from .procedures.evalues import closed_e_bh as closed_e_bh
 from .procedures.evalues import conformal_e_values as conformal_e_values
@@ -55,6 +50,8 @@ from .procedures.online import lond as lond
 from .procedures.online import lord_plus_plus as lord_plus_plus
 from .procedures.online import online_test as online_test
 from .procedures.online import saffron as saffron
+from .procedures.owner import dataset_inference as dataset_inference
+from .procedures.owner import version_test as version_test
 from .procedures.p_values import conformal_p_values as conformal_p_values
 from .procedures.p_values import hierarchical_p_values as hierarchical_p_values
 from .procedures.p_values import mondrian_p_values as mondrian_p_values
@@ -62,6 +59,10 @@ from .procedures.procedure import Procedure as Procedure
 from .procedures.procedure import procedure as procedure
 from .procedures.ptdi import ptdi as ptdi
 from .procedures.sequential import exchangeability_sequence as exchangeability_sequence
+from .procedures.several_scores import BestScore as BestScore
+from .procedures.several_scores import CombinedScore as CombinedScore
+from .procedures.several_scores import best_score as best_score
+from .procedures.several_scores import combined_score as combined_score
 from .procedures.td4eval import TD4Eval as TD4Eval
 from .procedures.td4eval import td4eval as td4eval
 from .procedures.testing import bh as bh
@@ -77,7 +78,6 @@ from .procedures.testing import sidak as sidak
 from .procedures.testing import storey_bh as storey_bh
 from .procedures.testing import two_stage_bh as two_stage_bh
 from .procedures.values import PTDI as PTDI
-from .procedures.versions import version_test as version_test
 from .procedures.weighted import Weighted as Weighted
 from .procedures.weighted import effective_sample_size as effective_sample_size
 from .procedures.weighted import weighted_conformal_p_values as weighted_conformal_p_values

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import pytest
 
 from tdd.kernels import combine, conformal, merge, pooled_ranks, stepup
-from tdd.procedures.combined_score import combined_score
-from tdd.procedures.dataset_inference import dataset_inference
+from tdd.procedures.owner import dataset_inference
+from tdd.procedures.several_scores import combined_score
 from tdd.procedures.td4eval import td4eval
 from tdd.study import runner
 from tdd.study.claims.combination import detector_scores, learned_without_split, pooled_by_rejections

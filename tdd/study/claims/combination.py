@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import conformal, discriminant, pooled_ranks, stepup, student
-from tdd.procedures.combined_score import combined_score
-from tdd.procedures.dataset_inference import split_p_value
+from tdd.procedures.owner import split_p_value
+from tdd.procedures.several_scores import combined_score
 from tdd.procedures.td4eval import td4eval
 from tdd.study.claims import Claim, Setting, false_discovery_proportion
 
