@@ -20,8 +20,6 @@ from tdd.texts import Rows, hash_texts, read_rows
 from tdd.texts import rows as text_checks
 from tdd.validate import InputError
 
-__all__ = ["ExampleSet", "Shards", "load_examples", "load_sets", "shard_bounds"]
-
 _logger = logging.getLogger("tdd")
 
 WHOLE_ROW = "json"

@@ -14,8 +14,6 @@ from tdd.scoring.devices import Devices
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
 
-__all__ = ["Options", "check_target"]
-
 _STOPS = ("none", "e_process", "spending", "besag_clifford")
 
 

@@ -21,19 +21,6 @@ from tdd.scoring.tokenise import Window, check_token_ids, token_ids
 from tdd.validate import InputError
 from tdd.validate.arrays import as_count
 
-__all__ = [
-    "Context",
-    "OrderRows",
-    "SequentialTest",
-    "SetPass",
-    "as_double",
-    "bos_tokens",
-    "context_windows",
-    "rows_of",
-    "run_sets",
-    "waves",
-]
-
 _WAVE = 50
 """Most shuffles of a shard that are tokenised at a time."""
 

@@ -32,8 +32,6 @@ from tdd.scoring.inputs import Model
 from tdd.scoring.store import ScoreStore
 from tdd.validate import InputError, arrays
 
-__all__ = ["run_exchange"]
-
 _CONTROL_SHUFFLES = 20
 """Shuffles under the control model, however early the run stops: few cannot show that an order is not random."""
 

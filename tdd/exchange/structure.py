@@ -21,8 +21,6 @@ from tdd.audit.duplicates import near_pairs, normalise
 from tdd.records import Guarantee
 from tdd.validate.arrays import as_count
 
-__all__ = ["OrderStructure", "OrderTest", "Repeats", "duplicates", "order_structure", "sortedness"]
-
 GUARANTEE_ROWS = [
     (
         "tdd.run_exchange",

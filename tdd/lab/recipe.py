@@ -15,22 +15,6 @@ from tdd.lab.plant import check_copies, check_shares
 from tdd.validate import InputError
 from tdd.validate.files import check_choice, check_positive
 
-__all__ = [
-    "DESIGNS",
-    "AssignmentsDesign",
-    "BlocksDesign",
-    "CanariesDesign",
-    "Corpus",
-    "Design",
-    "FileSet",
-    "MembersDesign",
-    "Model",
-    "Recipe",
-    "Tokenizer",
-    "TrainConfig",
-    "Training",
-]
-
 _LONGEST_NAME = 200
 """Bytes of a set's name, which names a file."""
 

@@ -24,8 +24,6 @@ from tdd.runs.folder import to_json, versions
 from tdd.validate import InputError
 from tdd.validate.files import parse_json, reading
 
-__all__ = ["LabRun", "load_lab_run", "run_recipe"]
-
 _RECIPE, _FULL, _TRUTH, _SUMMARY = "recipe.toml", "recipe.full.toml", "truth.csv", "lab.json"
 _COUNTS = ("label", "copies", "num_examples")
 

@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 from tdd.lab.checks import check_texts
 from tdd.lab.lora import Lora, adaptable
 from tdd.lab.recipe import TrainConfig
-from tdd.lab.state import CHECKPOINT_FOLDER, RunFolder, RunRecord, run_fingerprint
+from tdd.lab.state import RunFolder, RunRecord, run_fingerprint
 from tdd.lab.step import Stepper, learning_rates, mean_loss
 from tdd.lab.tokens import Batch, Batches, encode
 from tdd.records import LanguageModel
-
-__all__ = ["CHECKPOINT_FOLDER", "Lora", "TrainConfig", "TrainResult", "evaluation_loss", "train", "tune"]
 
 
 class TrainResult(NamedTuple):

@@ -22,8 +22,6 @@ from tdd.scoring.buckets import check_max_length
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
 
-__all__ = ["Contamination", "Leak", "OrderContamination", "contamination", "rises", "shard_rises", "start_of_rise"]
-
 _MOST_DRAWN = 30_000_000
 """Items times draws of the bounds by simulation, four bytes each; above it, where a look's fraction of the level is
 tiny, bounds in closed form."""

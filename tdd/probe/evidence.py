@@ -32,19 +32,6 @@ from tdd.procedures import anytime
 from tdd.records import Guarantee, pytree
 from tdd.validate import InputError
 
-__all__ = [
-    "GRAD_NORM_QUANTILES",
-    "ITEMS",
-    "AlarmHistory",
-    "Evidence",
-    "ProbeRecord",
-    "ProbeResult",
-    "ProbeState",
-    "SetEvidence",
-    "as_step",
-    "check_same",
-]
-
 ITEMS = Guarantee(
     "FDR <= alpha among the flagged suspects, at whatever look one stops",
     (

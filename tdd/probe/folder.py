@@ -27,8 +27,6 @@ from tdd.validate.files import read_npz
 if TYPE_CHECKING:
     from tdd.probe.probe import Probe
 
-__all__ = ["fingerprint", "history_from_arrays", "history_to_arrays", "read_state", "save"]
-
 _COLUMNS = {"step": np.int64, "look": np.int64, "alarm": bool, "seconds": np.float64, "on_schedule": bool}
 _PARTS = {
     "items": ("e_values", "adjusted", "flagged"),

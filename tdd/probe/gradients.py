@@ -31,8 +31,6 @@ from tdd.probe.evidence import GRAD_NORM_QUANTILES
 from tdd.scoring.gradients import check_gradient_loss, check_microbatch
 from tdd.validate import InputError
 
-__all__ = ["GradNormState", "example_grad_norms", "gradient_norm", "quantiles", "record_grad_norms"]
-
 
 class GradNormState(NamedTuple):
     """State of `record_grad_norms`: quantiles [len(levels)] float32 of the last step, NaN before the first."""

@@ -16,8 +16,6 @@ from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
 
-__all__ = ["OrderEvidence", "OrderGuard", "OrderRecord", "OrderState"]
-
 GUARANTEE = Guarantee(
     "P(the alarm ever goes off) <= alpha",
     ('the numbers are exchangeable in their order of arrival; against="batch": in their order within each batch',),

@@ -24,8 +24,6 @@ from tdd.records import Guarantee
 from tdd.scoring.buckets import check_budget, check_max_length, default_budget
 from tdd.validate import InputError
 
-__all__ = ["Probe"]
-
 _logger = logging.getLogger("tdd")
 
 

@@ -29,8 +29,6 @@ from tdd.scoring.scores import parse_score
 from tdd.scoring.token_stats import head_log_prob, tiling, token_stats
 from tdd.validate import InputError
 
-__all__ = ["Program", "as_language_model"]
-
 _ABSENT = tuple(field.name for field in dataclasses.fields(TokenStats) if field.name not in ("log_prob", "mask"))
 
 

@@ -19,8 +19,6 @@ from tdd.probe.inputs import read_tokens, rows_of_ids
 from tdd.scoring.tokenise import prepends_bos, token_ids
 from tdd.validate import InputError
 
-__all__ = ["ShardEvidence", "by_shard", "ordered_shards", "shard_labels"]
-
 _SHARD_SIZE = 8
 """Most items of a shard where `num_shards` is not given."""
 

@@ -18,8 +18,6 @@ from tdd.records import Texts
 from tdd.validate import InputError
 from tdd.validate.arrays import as_count
 
-__all__ = ["StreamGuard", "StreamMatches", "StreamRecord", "StreamState", "WatchedText"]
-
 _NEVER = 2**31 - 1
 
 

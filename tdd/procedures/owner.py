@@ -20,18 +20,6 @@ from tdd.procedures.exchangeability import ExchangeabilityResult, exchangeabilit
 from tdd.records import Guarantee, TestResult, pytree
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "DATASET_GUARANTEES",
-    "FEWEST",
-    "GUARANTEE_ROWS",
-    "VERSION_GUARANTEES",
-    "DatasetInferenceResult",
-    "dataset_inference",
-    "log_smallest_p",
-    "split_p_value",
-    "version_test",
-]
-
 _SIZE = "P(p <= alpha) <= alpha if the model was trained without the published versions, or on all versions alike"
 _DRAWN = (
     "which version of each document was published was drawn uniformly at random from all of its versions, for every "

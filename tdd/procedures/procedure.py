@@ -22,20 +22,6 @@ from tdd.procedures.calls import exact_fraction
 from tdd.records import Evidence, Guarantee, Null, Selection
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "Procedure",
-    "Row",
-    "WithOption",
-    "all_guarantees",
-    "as_procedure",
-    "check_no_options",
-    "check_options",
-    "known_procedures",
-    "masks",
-    "min_selections_by_rank",
-    "procedure",
-]
-
 
 @dataclasses.dataclass(frozen=True)
 class Procedure(abc.ABC):

@@ -19,19 +19,6 @@ from tdd.procedures.procedure import Procedure, WithOption, check_options, masks
 from tdd.records import CombinedSelection, Evidence, Guarantee, Null, Selection
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "RULES",
-    "BestScore",
-    "CombinedScore",
-    "best_score",
-    "choose",
-    "combined_score",
-    "num_rejections",
-    "weights_of_detectors",
-]
-
 Rule = Literal["split", "cross_fit"]
 RULES = ("split", "cross_fit")
 

@@ -26,8 +26,6 @@ from tdd.procedures.several_scores import choose, num_rejections, weights_of_det
 from tdd.records import CombinedSelection, Evidence, Guarantee, Selection
 from tdd.validate import InputError, arrays
 
-__all__ = ["COMBINATIONS", "GUARANTEES", "GUARANTEE_ROWS", "TD4Eval", "td4eval"]
-
 Combination = Literal[
     "pooled_rank",
     "split_weights",

@@ -24,8 +24,6 @@ from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
 from tdd.study.store import described
 from tdd.validate import InputError
 
-__all__ = ["STEP", "engine", "exact_levels", "prepared", "repetition", "run", "shape"]
-
 STEP = 1024
 """Repetitions are run, saved and judged in multiples of this; the lanes of a block divide it."""
 _LARGEST = 64 * STEP  # repetitions a call: far from where the sums of a tally would wrap

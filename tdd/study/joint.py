@@ -27,8 +27,6 @@ from tdd.study.store import described
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_matrix, check_finite
 
-__all__ = ["METHODS", "resample_joint", "simulate_joint"]
-
 METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
 _LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
 _STEP, _SMALLEST = 2**12, 2**9  # repetitions of the first call; of a piece that a shard runs

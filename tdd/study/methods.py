@@ -21,8 +21,6 @@ from tdd.study import baselines
 from tdd.study.designs import Sample
 from tdd.validate import InputError
 
-__all__ = ["NAMES", "StudyMethod", "as_methods", "method"]
-
 _P_VALUES: dict[str, Callable[..., Any]] = {
     name: getattr(testing, name)
     for name in (

@@ -26,8 +26,6 @@ from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
 from tdd.study.store import described
 from tdd.validate import InputError, arrays
 
-__all__ = ["Pool", "resample"]
-
 _LARGEST = 2**24
 
 _STEP = 2**13  # repetitions of the first call

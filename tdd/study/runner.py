@@ -29,8 +29,6 @@ from tdd.runs.display import progress_bar
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore, gaps
 
-__all__ = ["BlockSums", "Cell", "Plan", "accumulate", "pieces", "run_study", "simulate", "sum_over_blocks"]
-
 _DIVISOR = 64  # a piece is this part of the repetitions before it
 _PATIENCE = 0.5  # seconds that a call should take, and after which the totals are saved
 

@@ -30,18 +30,6 @@ from tdd.study.results import Totals
 from tdd.validate import InputError
 from tdd.validate.files import read_npz
 
-__all__ = [
-    "PartialTotals",
-    "TotalsStore",
-    "as_study_shard",
-    "check_fingerprint",
-    "described",
-    "gaps",
-    "joined",
-    "merge",
-    "overlap",
-]
-
 _logger = logging.getLogger("tdd.study")
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]

@@ -10,8 +10,9 @@ import pytest
 
 from tdd import InputError
 from tdd.lab.corpus import generate
+from tdd.lab.state import CHECKPOINT_FOLDER
 from tdd.lab.tokens import train_tokenizer
-from tdd.lab.train import CHECKPOINT_FOLDER, TrainConfig, evaluation_loss, train
+from tdd.lab.train import TrainConfig, evaluation_loss, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model

@@ -25,17 +25,6 @@ from tdd.study.store import check_fingerprint
 from tdd.validate import InputError
 from tdd.validate.arrays import check_seed
 
-__all__ = [
-    "Claim",
-    "Measured",
-    "Setting",
-    "all_claims",
-    "choose",
-    "false_discovery_proportion",
-    "mean_radius",
-    "measure",
-]
-
 _MODULES = ("estimates", "combination", "knockoffs", "joint", "order", "auditor", "probe")
 
 _logger = logging.getLogger("tdd.study")

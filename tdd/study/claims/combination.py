@@ -19,8 +19,6 @@ from tdd.procedures.several_scores import combined_score
 from tdd.procedures.td4eval import td4eval
 from tdd.study.claims import Claim, Setting, false_discovery_proportion
 
-__all__ = ["CLAIMS", "detector_scores", "learned_without_split", "pooled_by_rejections"]
-
 _ALPHA = 0.2
 _Select = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 

@@ -13,8 +13,6 @@ from tdd.kernels.knockoff import path
 from tdd.procedures.ktd import ktd
 from tdd.study.claims import Claim, Setting, false_discovery_proportion
 
-__all__ = ["CLAIMS"]
-
 _ALPHA = 0.2
 _ITEMS = 200
 _HALF = 30

@@ -12,8 +12,6 @@ from tdd.probe.evidence import ProbeResult, ProbeState, SetEvidence
 from tdd.procedures.ptdi import ptdi
 from tdd.study.claims import Claim, Setting
 
-__all__ = ["CLAIMS"]
-
 _DRAWS = 39
 
 

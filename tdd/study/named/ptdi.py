@@ -18,8 +18,6 @@ from tdd.study.pool import Pool, resample
 from tdd.study.results import StudyResult
 from tdd.study.runner import simulate
 
-__all__ = ["STUDIES", "pool"]
-
 NUM_NONMEMBERS, NUM_MEMBERS, SHIFT, POOL_SEED = 387, 388, 1.5, 0
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
 FRACTIONS = (0.1, 0.3, 0.5, 0.7, 0.9)

@@ -21,8 +21,6 @@ from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, Stu
 from tdd.study.results import StudyResult
 from tdd.study.runner import simulate
 
-__all__ = ["STUDIES", "DetectorPool", "Mislabelled"]
-
 SIGNALS, CORRELATION, NUM_CALIBRATION, NUM_TESTS, CLEAN = (2.5, 1.5, 1.0, 0.5, 0.0), 0.3, 400, 200, 0.5
 VALIDATION = 0.3
 COMBINED = ("cauchy", "average", "bh_average", "bh_max", "pooled_rank")

@@ -22,8 +22,6 @@ from tdd.study.power.simulate import Effect, binomial_error, smallest_effect
 from tdd.validate import InputError
 from tdd.validate.arrays import check_choice
 
-__all__ = ["expected_exchange_power"]
-
 _DRAWS = 99_999  # relabellings of the test itself
 
 

@@ -15,8 +15,6 @@ from tdd.runs.display import Displayed, report_module
 from tdd.runs.folder import read_sealed, write_sealed
 from tdd.validate import InputError
 
-__all__ = ["ExchangePlan", "PowerPlan", "load_plan"]
-
 SCHEMA = 1
 
 

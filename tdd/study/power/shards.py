@@ -20,17 +20,6 @@ from tdd.study.runner import BlockSums, sum_over_blocks
 from tdd.validate import InputError
 from tdd.validate.arrays import check_choice
 
-__all__ = [
-    "TESTS",
-    "ResampledShards",
-    "ShardEffect",
-    "ShardLogProbs",
-    "log10_floor",
-    "num_draws",
-    "shard_sums",
-    "survival_table",
-]
-
 TESTS = ("combined", "rank_sum", "exact", "t", "permutation", "e_process")
 _FEWEST_DRAWS = 999
 _NUMBERS = 2**18  # log-probabilities of one block, about

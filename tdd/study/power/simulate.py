@@ -23,8 +23,6 @@ from tdd.study.results import Totals
 from tdd.study.runner import BlockSums, sum_over_blocks
 from tdd.validate import InputError
 
-__all__ = ["Crossing", "Effect", "Rule", "Simulator", "as_rule", "binomial_error", "smallest_count", "smallest_effect"]
-
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
 _FAST, _FEWEST, _MOST = 10_000, 256, 4_096  # repetitions
 _NUMBERS = 4e6  # scores that the repetitions of one audit may draw, where sorting dominates
