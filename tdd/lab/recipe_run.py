@@ -70,7 +70,7 @@ def run_recipe(
     Args:
       recipe: A recipe, or the path of its TOML file.
       out: The run's folder.
-      progress: Whether to show a progress bar on standard error.
+      progress: Whether to show a progress bar on standard error, if that is a terminal.
       on_step: Called after each step as `on_step(model, step, params)`, models counted from 1.
 
     Raises:

@@ -347,17 +347,11 @@ _MODULES = (
 
 
 class Row(NamedTuple):
-    """One procedure under one option.
+    """One procedure under one option."""
 
-    Attributes:
-      call: public function, as "tdd.ptdi".
-      option: the decisive option, as 'proportion="storey"', or "".
-      guarantee: the record in its results.
-    """
-
-    call: str
-    option: str
-    guarantee: Guarantee
+    call: str  # public function, as "tdd.ptdi"
+    option: str  # the decisive option, as 'proportion="storey"', or ""
+    guarantee: Guarantee  # the record in its results
 
 
 def all_guarantees() -> tuple[Row, ...]:

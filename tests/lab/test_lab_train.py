@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import sys
 
 import jax
 import numpy as np
@@ -181,7 +182,8 @@ def test_a_text_of_one_bucket_and_a_batch_larger_than_the_corpus(lm, start, toke
     assert np.isfinite(result.history[-1]["loss"])
 
 
-def test_progress_goes_to_standard_error(lm, start, tokenizer, capsys):
+def test_progress_goes_to_standard_error(lm, start, tokenizer, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     train(lm, start, tokenizer, TEXTS, config=CONFIG, progress=True)
     captured = capsys.readouterr()
     assert captured.out == ""

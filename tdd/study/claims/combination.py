@@ -58,13 +58,6 @@ def learned_without_split(calibration: jax.Array, scores: jax.Array, alpha: Any 
     return stepup.bh_ranks(ranked.rank, n, alpha, max_rank=n + 1).reject
 
 
-def _combined(rule: Any) -> _Select:
-    """Selection of tdd.combined_score."""
-    return lambda calibration, scores, key: (
-        combined_score(calibration, scores, alpha=_ALPHA, rule=rule, null="member").selected
-    )
-
-
 def _by(combine: str, *, keyed: bool = False, **options: Any) -> _Select:
     """Selection of one of td4eval's combinations; a key where it needs one, or where one is wanted."""
     keyed = keyed or combine in ("split_weights", "random")
@@ -211,7 +204,7 @@ CLAIMS: tuple[Claim, ...] = (
         lambda calibration, scores, key: learned_without_split(calibration, scores)),
     _LEARNED.claim(
         "combination/combined-score", "tdd.combined_score: learned with half of the calibration items, BH", True,
-        _combined("split")),
+        lambda calibration, scores, key: combined_score(calibration, scores, alpha=_ALPHA, null="member").selected),
     _TWO_SETS.claim("sets/one-half", "a score fitted and tested on the same items, Welch's t-test", False, "same"),
     _TWO_SETS.claim(
         "sets/permutation", "tdd.dataset_inference: fitted on half, permutation test on the other", True, "halves"),
