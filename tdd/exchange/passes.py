@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.exchange.data import Shards
-from tdd.exchange.options import Options
+from tdd.exchange.data import Options, Shards
 from tdd.runs.shards import Shard
 from tdd.scoring.buckets import check_max_length
 from tdd.scoring.devices import Devices

@@ -25,7 +25,7 @@ from tdd.study.store import check_fingerprint
 from tdd.validate import InputError
 from tdd.validate.arrays import check_seed
 
-_MODULES = ("estimates", "combination", "knockoffs", "joint", "order", "auditor", "probe")
+_MODULES = ("estimates", "combination", "joint", "order", "auditor", "probe")
 
 _logger = logging.getLogger("tdd.study")
 

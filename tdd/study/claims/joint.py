@@ -65,9 +65,10 @@ def antithetic_pair(key: jax.Array, *, num_calibration: int = 9, tests: int = 6)
 
 
 def _composed(how: str, alpha: float) -> Select:
-    return lambda calibration, scores: baselines.composed(
-        baselines.selected_by_each(calibration, scores, alpha=alpha), how
-    )  # type: ignore[arg-type]
+    def select(calibration: jax.Array, scores: jax.Array) -> jax.Array:
+        return baselines.composed(baselines.selected_by_each(calibration, scores, alpha=alpha), how)  # type: ignore[arg-type]
+
+    return select
 
 
 def _jmcs(alpha: float | Fraction, rule: str = "bh") -> Select:

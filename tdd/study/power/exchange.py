@@ -16,7 +16,7 @@ from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
 from tdd.study import checks
 from tdd.study.engine import prepared
-from tdd.study.power.plans import ExchangePlan
+from tdd.study.power import ExchangePlan
 from tdd.study.power.shards import TESTS, ShardEffect, ShardLogProbs, log10_floor, num_draws, shard_sums, survival_table
 from tdd.study.power.simulate import Effect, binomial_error, smallest_effect
 from tdd.validate import InputError

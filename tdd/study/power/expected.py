@@ -12,7 +12,7 @@ from tdd.procedures.procedure import Procedure
 from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
 from tdd.study import checks
-from tdd.study.power.plans import PowerPlan
+from tdd.study.power import PowerPlan
 from tdd.study.power.scores import LabelledScores, NormalScores, ScorePool
 from tdd.study.power.simulate import Rule, Simulator, as_rule, smallest_count
 from tdd.validate import InputError
