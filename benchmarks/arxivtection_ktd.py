@@ -56,8 +56,9 @@ import numpy as np
 import tdd
 from benchmarks import harness
 from tdd.cli import main as command_line
+from tdd.lab.state import CHECKPOINT_FOLDER
 from tdd.lab.tokens import train_tokenizer
-from tdd.lab.train import CHECKPOINT_FOLDER, TrainConfig, train
+from tdd.lab.train import TrainConfig, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model

@@ -25,9 +25,9 @@ from benchmarks import harness
 from tdd.kernels.sequential import default_looks
 from tdd.runs.folder import versions
 from tdd.study import SkewedShards, named
-from tdd.study.blocks import simulate
 from tdd.study.named.driver import run_named_study, verdict_rows
 from tdd.study.named.record import StudyOptions
+from tdd.study.runner import simulate
 
 HORIZON, LEVELS, H = 50, (0.05, 0.001), 10
 NUM_DRAWS = 4_999

@@ -23,7 +23,7 @@ import numpy as np
 import tdd
 from benchmarks import harness
 from tdd.procedures.jecs import jecs, jmcs
-from tdd.study import JointLabels, Sample, blocks
+from tdd.study import JointLabels, Sample, runner
 from tdd.study.baselines import COMPOSITIONS, composed, joint_metrics, selected_by_each
 from tdd.study.claims.joint import one_model_each
 
@@ -62,7 +62,7 @@ def measure(
         ]
         return jnp.stack([jnp.stack(metrics) for metrics in found])
 
-    outcome = np.asarray(blocks.simulate(one, seed=0, repetitions=repetitions, batch=batch))
+    outcome = np.asarray(runner.simulate(one, seed=0, repetitions=repetitions, batch=batch))
     error = outcome.std(0, ddof=1) / np.sqrt(repetitions)
     cells = [(name, alpha) for name in selections for alpha in levels]
     return [

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import device_tables, leak_tables, order_tables, slice_tables
 from benchmarks.throughput import report
-from tdd.procedures.guarantees import all_guarantees
+from tdd.procedures.procedure import all_guarantees
 from tdd.report import tables
 from tdd.report.page import markdown_table
 

@@ -76,7 +76,7 @@ class _Captured(BaseException):
 
 def _of_study(device: Any, study: Callable[..., Any], **options: Any) -> Program:
     """The program of one block of a study, caught where the study would run it."""
-    from tdd.study import blocks, checks
+    from tdd.study import checks, runner
 
     def catch(program: Any, _: Any, lanes: int, __: int) -> Any:
         def run(operands: Any, first: int, last: int) -> NoReturn:
@@ -84,7 +84,7 @@ def _of_study(device: Any, study: Callable[..., Any], **options: Any) -> Program
 
         return run
 
-    with mock.patch.object(blocks, "_on_threads", catch), mock.patch.object(checks, "as_devices", tuple):
+    with mock.patch.object(runner, "_on_threads", catch), mock.patch.object(checks, "as_devices", tuple):
         try:
             study(**options, devices=[device])
         except _Captured as caught:

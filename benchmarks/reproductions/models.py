@@ -24,8 +24,9 @@ from tdd.demo import retrain
 from tdd.demo.data import demo_files
 from tdd.lab.corpus import canary_set, generate
 from tdd.lab.recipe import TrainConfig
+from tdd.lab.state import CHECKPOINT_FOLDER
 from tdd.lab.tokens import train_tokenizer
-from tdd.lab.train import CHECKPOINT_FOLDER, train
+from tdd.lab.train import train
 from tdd.models.checkpoint import load
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model

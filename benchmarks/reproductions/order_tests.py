@@ -50,8 +50,7 @@ def order_tests(
 
     import jax
 
-    from tdd.exchange.data import Shards, load_sets
-    from tdd.exchange.options import Options
+    from tdd.exchange.data import Options, Shards, load_sets
     from tdd.exchange.passes import run_sets
     from tdd.exchange.result import tests_of
     from tdd.runs.display import progress_bar

@@ -24,10 +24,8 @@ from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.machine import matmul_flops
 from benchmarks.throughput.peers.torch_models import TorchOrders, overlapping
 from benchmarks.throughput.random_model import GPT2_SMALL, sample_texts, save_model
-from tdd.exchange.data import Shards, load_examples
-from tdd.exchange.options import Options
-from tdd.exchange.passes import run_sets
-from tdd.exchange.rows import context_windows
+from tdd.exchange.data import Options, Shards, load_examples
+from tdd.exchange.passes import context_windows, run_sets
 from tdd.exchange.run import run_exchange
 from tdd.models import checkpoint
 from tdd.models.spec import DecoderSpec

@@ -20,8 +20,7 @@ import numpy as np
 from tdd.kernels import lattice
 from tdd.procedures.bounds import FdpBounds
 from tdd.procedures.fdp_template import LARGE
-from tdd.procedures.grammar import as_procedure, check_no_options
-from tdd.procedures.procedure import Procedure
+from tdd.procedures.procedure import Procedure, as_procedure, check_no_options
 from tdd.records import ClusterSelection, Evidence, Guarantee, KnockoffSelection, Null, Selection
 from tdd.validate import InputError, arrays
 

@@ -13,7 +13,7 @@ import numpy as np
 from tdd.audit.blind_baseline import GUARANTEE as BLIND
 from tdd.audit.blind_baseline import blind_baseline
 from tdd.audit.owner import CHECK_LEVEL, Kind, OwnerTest, nothing_can_be_found, numbers, start_test
-from tdd.procedures import dataset_inference
+from tdd.procedures import owner as procedures
 from tdd.records import Texts
 from tdd.texts import hash_texts, load_text_columns
 from tdd.validate import InputError, arrays, as_names
@@ -91,7 +91,7 @@ def run_dataset_inference(
 
     Cost: one pass over all texts, and the test's own; see `tdd.dataset_inference`.
     """
-    arrays.check_choice(test, tuple(dataset_inference.GUARANTEES), "test")
+    arrays.check_choice(test, tuple(procedures.DATASET_GUARANTEES), "test")
     names = as_names(score, "score")
     num_splits = arrays.as_count(num_splits, "num_splits")
     fields: dict[str, Any] = {"text_field": text_field, "group_field": group_field, "format": format}
@@ -108,7 +108,7 @@ def run_dataset_inference(
     scores = start.scores()
     panels = np.split(np.stack([scores[name] for name in names]), [len(sets[0])], axis=1)
     units = [group_means(panel, own) for panel, own in zip(panels, groups, strict=True)] if group_field else panels
-    result = dataset_inference.dataset_inference(
+    result = procedures.dataset_inference(
         *units,
         key=jax.random.key(seed),
         test=test,  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ def run_dataset_inference(
     facts["rejected"] &= not facts["reversed"]
     if test == "permutation":
         sizes = facts["num_suspect"], facts["num_heldout"]
-        facts["log_smallest_p"] = dataset_inference.log_smallest_p(*sizes, num_splits=num_splits)
+        facts["log_smallest_p"] = procedures.log_smallest_p(*sizes, num_splits=num_splits)
     warnings = [] if blind.p_value <= CHECK_LEVEL or not blind.warning else [blind.warning]
     warnings += _dataset_warnings(facts, alpha, sets, groups, sum(panel.shape[1] for panel in units))
     rows = {"id": np.array([name for one in sets for name in one.ids], object)}
@@ -158,8 +158,8 @@ def _check_sets(sets: Sequence[Texts], groups: Sequence[Sequence[str]]) -> None:
         raise InputError(f"group {both[0]!r} is in both sets ({len(both)} are); leave it out of one of them")
     for name, one, own in zip(("suspect", "heldout"), sets, groups, strict=True):
         count, kind = (len({*own}), "groups") if own else (len(one), "texts")
-        if count < dataset_inference.FEWEST:
-            raise InputError(f"{name} needs at least {dataset_inference.FEWEST} {kind}, got {count}")
+        if count < procedures.FEWEST:
+            raise InputError(f"{name} needs at least {procedures.FEWEST} {kind}, got {count}")
 
 
 def _dataset_warnings(

@@ -14,7 +14,7 @@ import numpy as np
 
 from tdd.audit.blind_baseline import unusual_space
 from tdd.audit.owner import Kind, OwnerTest, nothing_can_be_found, numbers, start_test
-from tdd.procedures import versions
+from tdd.procedures.owner import VERSION_GUARANTEES, version_test
 from tdd.records import Guarantee
 from tdd.texts import load_text_columns
 from tdd.validate import InputError, arrays
@@ -96,7 +96,7 @@ def run_version_test(
 
     Cost: one pass over all versions.
     """
-    arrays.check_choice(test, tuple(versions.GUARANTEES), "test")
+    arrays.check_choice(test, tuple(VERSION_GUARANTEES), "test")
     fields = {"label_field": published_field, "group_field": document_field}
     try:
         table = load_text_columns(documents, text_field=text_field, format=format, **fields)
@@ -107,7 +107,7 @@ def run_version_test(
     start = start_test(_VERSIONS, model, table.texts, [score], test, alpha, seed, out, scoring, [*table.groups])
     check = float(blind_p_value(_features(table.texts.texts)[:, places]))
     values = start.scores()[score][places]
-    result = versions.version_test(values[:, 0], values[:, 1:], test=test, key=jax.random.key(seed))  # type: ignore[arg-type]
+    result = version_test(values[:, 0], values[:, 1:], test=test, key=jax.random.key(seed))  # type: ignore[arg-type]
     facts = numbers(result, alpha)
     facts |= {"num_documents": int(result.num_shards), "num_missing": int(result.num_masked)}
     facts["num_private"] = places.shape[1] - 1
@@ -133,7 +133,7 @@ def blind_p_value(features: Any) -> jax.Array:
       if the published version of each document was drawn uniformly at random.
     """
     signed = [sign * values for values in jnp.asarray(features) for sign in (1, -1)]
-    p_values = jnp.stack([versions.version_test(values[:, 0], values[:, 1:]).p_value for values in signed])
+    p_values = jnp.stack([version_test(values[:, 0], values[:, 1:]).p_value for values in signed])
     return jnp.minimum(1, len(signed) * p_values.min())
 
 

@@ -314,7 +314,7 @@ def _run_log_probs(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
     """The stopping rule, and the most shuffles: with a target p-value at least as many as it needs."""
-    from tdd.exchange.options import check_target
+    from tdd.exchange.data import check_target
     from tdd.validate import InputError
     from tdd.validate.arrays import as_count
 

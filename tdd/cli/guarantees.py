@@ -36,7 +36,7 @@ def add_validity(studies: Any) -> None:
 
 
 def _guarantees(arguments: argparse.Namespace) -> None:
-    from tdd.procedures.guarantees import all_guarantees
+    from tdd.procedures.procedure import all_guarantees
     from tdd.report import tables
 
     rows = [row for row in all_guarantees() if arguments.name in row.call]

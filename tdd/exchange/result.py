@@ -24,18 +24,6 @@ from tdd.texts.rows import number_of
 from tdd.validate import InputError, arrays
 from tdd.validate.files import read_npz
 
-__all__ = [
-    "FILES",
-    "SHARD_COLUMNS",
-    "Exchange",
-    "order_of_log_probs",
-    "read_log_probs",
-    "read_shards",
-    "select",
-    "shard_table",
-    "tests_of",
-]
-
 FILES = ("run.json", "shards.csv", "log_probs.npz")
 
 SHARD_COLUMNS = (

@@ -15,8 +15,7 @@ import jax
 
 from tdd.audit.models import find_model, provenance_of
 from tdd.exchange import summary
-from tdd.exchange.data import Shards, load_sets
-from tdd.exchange.options import Options
+from tdd.exchange.data import Options, Shards, load_sets
 from tdd.exchange.passes import SequentialTest, SetPass, as_double, rows_of, run_sets
 from tdd.exchange.result import Exchange, select, shard_table, tests_of
 from tdd.exchange.structure import duplicates, order_structure, sortedness
@@ -31,8 +30,6 @@ from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_de
 from tdd.scoring.inputs import Model
 from tdd.scoring.store import ScoreStore
 from tdd.validate import InputError, arrays
-
-__all__ = ["run_exchange"]
 
 _CONTROL_SHUFFLES = 20
 """Shuffles under the control model, however early the run stops: few cannot show that an order is not random."""
@@ -94,7 +91,7 @@ def run_exchange(
       **options: How rows become texts (`template`, `text_field`, `format`, `separator`, `suffix`, `allow_sorted`), how
         texts are laid into the context (`bos`, `max_length`, `stride`), and how the model runs (`params`, `tokenizer`,
         `dtype`, `token_budget`, `device`, `devices`, `shard_params`, `store`, `progress`, `command`); see
-        `tdd.exchange.options.Options`.
+        `tdd.exchange.data.Options`.
 
     Returns:
       `Exchange`; None with a shard.

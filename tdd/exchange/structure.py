@@ -21,8 +21,6 @@ from tdd.audit.duplicates import near_pairs, normalise
 from tdd.records import Guarantee
 from tdd.validate.arrays import as_count
 
-__all__ = ["OrderStructure", "OrderTest", "Repeats", "duplicates", "order_structure", "sortedness"]
-
 GUARANTEE_ROWS = [
     (
         "tdd.run_exchange",
@@ -245,7 +243,7 @@ def _similarities(texts: list[str], cuts: np.ndarray) -> tuple[np.ndarray, ...]:
     """TF-IDF cosines within blocks, [m, m] int32 in units of 1/_UNIT."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    words: Any = _words
+    words: Any = lambda text: words_and_marks(normalise(text))  # noqa: E731
     vectorizer = TfidfVectorizer(analyzer=words, sublinear_tf=True)
     try:
         rows: Any = vectorizer.fit_transform(texts)
@@ -256,15 +254,11 @@ def _similarities(texts: list[str], cuts: np.ndarray) -> tuple[np.ndarray, ...]:
     return tuple(np.rint((part @ part.T).toarray() * _UNIT).astype(np.int32) for part in parts)
 
 
-def _words(text: str) -> list[str]:
-    return words_and_marks(normalise(text))
-
-
 def _ranks(values: np.ndarray) -> np.ndarray:
     """Twice the midranks, centred: whole numbers that add up to 0."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (2 * last - counts - len(values))[inverse]
+    from scipy.stats import rankdata
+
+    return (2 * rankdata(values)).astype(np.int64) - len(values) - 1
 
 
 def _places(size: int) -> np.ndarray:

@@ -9,17 +9,6 @@ from typing import Any
 from tdd.audit.decide import level_in_words
 from tdd.validate import InputError
 
-__all__ = [
-    "NOT_RANDOM",
-    "data_warnings",
-    "format_p_value",
-    "in_doubt",
-    "is_known",
-    "open_points",
-    "outcome",
-    "run_warnings",
-]
-
 NOT_RANDOM = 0.005
 """Level of each check of the published order: structure without a model, and the negative control. If one fails, the
 verdict is withheld; an order that is random is doubted with a probability of at most 1%."""

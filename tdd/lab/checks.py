@@ -11,8 +11,6 @@ from typing import Any
 
 from tdd.validate import InputError
 
-__all__ = ["check_count", "check_counts", "check_named", "check_out", "check_range", "check_texts", "suggestion"]
-
 
 def check_count(name: str, value: object, *, minimum: int) -> None:
     """Require a whole number of at least `minimum` that fits in 32 bits."""

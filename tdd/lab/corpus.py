@@ -22,8 +22,6 @@ from tdd.lab.checks import check_count
 from tdd.records import Texts
 from tdd.texts import hash_texts
 
-__all__ = ["canary_set", "expand", "generate", "grammar", "numbered"]
-
 _SLOT = re.compile(r"\{([a-z_]+|(\d+)-(\d+))(?::(\w+))?\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeiou])")
 _SENTENCE_START = re.compile(r"(?:^|(?<=[.?!] ))[a-z]")

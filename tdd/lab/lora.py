@@ -18,8 +18,6 @@ import jax.numpy as jnp
 from tdd.lab.checks import check_count, check_range
 from tdd.validate import InputError
 
-__all__ = ["Lora", "adaptable", "init_factors", "merge"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Lora:

@@ -14,8 +14,6 @@ from tdd.records import Texts
 from tdd.texts import load_texts
 from tdd.validate import InputError
 
-__all__ = ["Part", "Plan", "make_plan"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Part:

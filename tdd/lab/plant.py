@@ -16,23 +16,6 @@ from tdd.records import Texts
 from tdd.texts import hash_texts
 from tdd.validate import InputError
 
-__all__ = [
-    "Planted",
-    "Row",
-    "ThreeBlocks",
-    "assign_models",
-    "check_copies",
-    "check_shares",
-    "csv_bytes",
-    "jsonl_bytes",
-    "labelled",
-    "plant",
-    "plant_canaries",
-    "take",
-    "three_blocks",
-    "training_lists",
-]
-
 Row = Mapping[str, Any]
 """One row of a ground truth: a planted text or set as plain values."""
 

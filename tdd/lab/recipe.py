@@ -15,41 +15,18 @@ from tdd.lab.plant import check_copies, check_shares
 from tdd.validate import InputError
 from tdd.validate.files import check_choice, check_positive
 
-__all__ = [
-    "DESIGNS",
-    "AssignmentsDesign",
-    "BlocksDesign",
-    "CanariesDesign",
-    "Corpus",
-    "Design",
-    "FileSet",
-    "MembersDesign",
-    "Model",
-    "Recipe",
-    "Tokenizer",
-    "TrainConfig",
-    "Training",
-]
-
 _LONGEST_NAME = 200
 """Bytes of a set's name, which names a file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """The source of the texts.
+    """The source of the texts: a generator, which draws as many as the design needs, or a file."""
 
-    Attributes:
-      generator: "documents" (`tdd.lab.corpus.generate`) or "examples" (`tdd.lab.corpus.canary_set`); draws as many
-        texts as the design needs.
-      file: File or folder that `tdd.load_texts` reads, instead of a generator.
-      text_field, id_field: Fields of the file.
-    """
-
-    generator: str = "documents"
-    file: str | None = None
-    text_field: str = "text"
-    id_field: str | None = None
+    generator: str = "documents"  # that, `tdd.lab.corpus.generate`, or "examples" (`tdd.lab.corpus.canary_set`)
+    file: str | None = None  # file or folder that `tdd.load_texts` reads, instead of a generator
+    text_field: str = "text"  # field of the file
+    id_field: str | None = None  # field of the file
 
     def __post_init__(self) -> None:
         check_choice("generator", self.generator, ("documents", "examples"))
@@ -59,14 +36,11 @@ class Corpus:
 class Tokenizer:
     """The tokenizer that is trained, unless the model is a checkpoint, which has one.
 
-    Attributes:
-      vocab_size: V.
-      texts: Number of generated texts to train on, which are in no other part; with a file of texts it is trained on
-        all texts of the recipe.
+    With a file of texts it is trained on all texts of the recipe, else on generated texts that are in no other part.
     """
 
-    vocab_size: int = 1024
-    texts: int = 4000
+    vocab_size: int = 1024  # V
+    texts: int = 4000  # number of generated texts to train on
 
     def __post_init__(self) -> None:
         check_count("vocab_size", self.vocab_size, minimum=257)
@@ -75,19 +49,13 @@ class Tokenizer:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """The model before training.
+    """The model before training: a checkpoint, or GPT-2's architecture with random weights and the sizes given."""
 
-    Attributes:
-      checkpoint: Folder in Hugging Face's format to start from; None starts GPT-2's architecture from random weights,
-        with the sizes below.
-      width, layers, heads, max_length: D, L, heads, and the context in tokens.
-    """
-
-    checkpoint: str | None = None
-    width: int = 128
-    layers: int = 3
+    checkpoint: str | None = None  # folder in Hugging Face's format to start from
+    width: int = 128  # D
+    layers: int = 3  # L
     heads: int = 4
-    max_length: int = 256
+    max_length: int = 256  # the context in tokens
 
     def __post_init__(self) -> None:
         check_counts(self, "width", "layers", "heads", minimum=1)
@@ -120,17 +88,11 @@ class MembersDesign:
 
 @dataclasses.dataclass(frozen=True)
 class FileSet:
-    """A set of examples from a file, in the file's order.
+    """A set of examples from a file, in the file's order."""
 
-    Attributes:
-      file: File or folder that `tdd.load_texts` reads.
-      copies: Number of copies in the training data.
-      text_field: Field of the file.
-    """
-
-    file: str
-    copies: int
-    text_field: str = "text"
+    file: str  # file or folder that `tdd.load_texts` reads
+    copies: int  # number of copies in the training data
+    text_field: str = "text"  # field of the file
 
     def __post_init__(self) -> None:
         check_count("copies", self.copies, minimum=0)
@@ -138,24 +100,15 @@ class FileSet:
 
 @dataclasses.dataclass(frozen=True)
 class CanariesDesign:
-    """Whole sets in canonical order, for the exchangeability test; see `tdd.lab.plant.plant_canaries`.
-
-    Attributes:
-      examples: Number of examples in each generated set.
-      copies: One generated set for each number, named `x0`, `x10`, ...; a number given twice gives `x10-a`, `x10-b`.
-      sets: Further sets from files, by name.
-      background: Number of documents of the corpus among them.
-      separator: String between two examples.
-      examples_per_document: None for one document per set.
-    """
+    """Whole sets in canonical order, for the exchangeability test; see `tdd.lab.plant.plant_canaries`."""
 
     design: ClassVar[str] = "canaries"
-    examples: int = 200
-    copies: tuple[int, ...] = ()
-    sets: Mapping[str, FileSet] = dataclasses.field(default_factory=dict)
-    background: int = 0
-    separator: str = "\n\n"
-    examples_per_document: int | None = None
+    examples: int = 200  # number of examples in each generated set
+    copies: tuple[int, ...] = ()  # one generated set for each: `x0`, `x10`, ...; a number given twice: `x10-a`, `x10-b`
+    sets: Mapping[str, FileSet] = dataclasses.field(default_factory=dict)  # further sets from files, by name
+    background: int = 0  # number of documents of the corpus among them
+    separator: str = "\n\n"  # string between two examples
+    examples_per_document: int | None = None  # None for one document per set
 
     def __post_init__(self) -> None:
         check_count("examples", self.examples, minimum=2)
@@ -179,24 +132,15 @@ class CanariesDesign:
 
 @dataclasses.dataclass(frozen=True)
 class AssignmentsDesign:
-    """Several models, each trained on a random fraction of the items; see `tdd.lab.plant.assign_models`.
-
-    Attributes:
-      models: K.
-      items: Number of texts that are audited.
-      share: Fraction of the items that a model is trained on; one number, or one for each model.
-      calibration: Number of further texts that no model is trained on.
-      known_members: Number of further texts that all models are trained on, known to the auditor.
-      background: Number of further texts that all models are trained on.
-    """
+    """Several models, each trained on a random fraction of the items; see `tdd.lab.plant.assign_models`."""
 
     design: ClassVar[str] = "assignments"
-    models: int
-    items: int
-    share: float | tuple[float, ...] = 0.5
-    calibration: int = 0
-    known_members: int = 0
-    background: int = 0
+    models: int  # K
+    items: int  # number of texts that are audited
+    share: float | tuple[float, ...] = 0.5  # fraction of the items a model is trained on; one, or one for each model
+    calibration: int = 0  # number of further texts that no model is trained on
+    known_members: int = 0  # number of further texts that all models are trained on, known to the auditor
+    background: int = 0  # number of further texts that all models are trained on
 
     def __post_init__(self) -> None:
         check_counts(self, "models", "items", minimum=1)
@@ -212,22 +156,15 @@ class AssignmentsDesign:
 
 @dataclasses.dataclass(frozen=True)
 class BlocksDesign:
-    """Several models and three blocks, for JMCS and JECS; see `tdd.lab.plant.three_blocks`.
-
-    Attributes:
-      models: K.
-      items: Number of texts that are divided.
-      calibration, remainder, share: Fractions; see `three_blocks`.
-      background: Number of further texts that all models are trained on.
-    """
+    """Several models and three blocks, for JMCS and JECS; see `tdd.lab.plant.three_blocks` for the fractions."""
 
     design: ClassVar[str] = "blocks"
-    models: int
-    items: int
+    models: int  # K
+    items: int  # number of texts that are divided
     calibration: float = 0.3
     remainder: float = 0.1
     share: float | tuple[float, ...] = 0.5
-    background: int = 0
+    background: int = 0  # number of further texts that all models are trained on
 
     def __post_init__(self) -> None:
         check_count("models", self.models, minimum=1)
@@ -309,18 +246,12 @@ class TrainConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Training(TrainConfig):
-    """The training of the models; the seed of each is derived from the recipe's.
-
-    Attributes:
-      evaluate: Whether the loss on held-out texts is computed after each epoch, if the design has any.
-      save_dtype: Floating-point type of the checkpoints.
-      lora: Low-rank factors, or None to train all parameters.
-    """
+    """The training of the models; the seed of each is derived from the recipe's."""
 
     seed: int = dataclasses.field(default=0, init=False)
-    evaluate: bool = True
-    save_dtype: str = "float32"
-    lora: Lora | None = None
+    evaluate: bool = True  # whether the loss on held-out texts is computed after each epoch, if the design has any
+    save_dtype: str = "float32"  # floating-point type of the checkpoints
+    lora: Lora | None = None  # low-rank factors, or None to train all parameters
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -334,22 +265,16 @@ class Training(TrainConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole experiment: which models are trained on which texts. All randomness follows from `seed`.
+    """A whole experiment: which models are trained on which texts. All randomness follows from `seed`."""
 
-    Attributes:
-      seed: Non-negative random seed.
-      corpus, tokenizer, model, plant, training: The sections.
-      folder: Paths in the recipe are relative to it.
-      source: The recipe as it was given; empty if it was made in Python.
-    """
-
-    seed: int = 0
+    seed: int = 0  # not negative
     corpus: Corpus = Corpus()
     tokenizer: Tokenizer = Tokenizer()
     model: Model = Model()
     plant: Design
     training: Training = Training()
-    folder: pathlib.Path = dataclasses.field(default=pathlib.Path(), compare=False)
+    folder: pathlib.Path = dataclasses.field(default=pathlib.Path(), compare=False)  # of the recipe's relative paths
+    # The recipe as it was given; empty if it was made in Python.
     source: bytes = dataclasses.field(default=b"", compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -19,8 +19,6 @@ from tdd.lab.recipe import DESIGNS, CanariesDesign, Corpus, FileSet, Model, Reci
 from tdd.runs.atomic import disk_errors
 from tdd.validate import InputError
 
-__all__ = ["load_recipe", "parse_recipe", "recipe_dict", "recipe_toml"]
-
 _T = TypeVar("_T")
 _SECTIONS = ("corpus", "tokenizer", "model", "plant", "training")
 _ERROR = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)

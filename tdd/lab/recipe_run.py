@@ -24,8 +24,6 @@ from tdd.runs.folder import to_json, versions
 from tdd.validate import InputError
 from tdd.validate.files import parse_json, reading
 
-__all__ = ["LabRun", "load_lab_run", "run_recipe"]
-
 _RECIPE, _FULL, _TRUTH, _SUMMARY = "recipe.toml", "recipe.full.toml", "truth.csv", "lab.json"
 _COUNTS = ("label", "copies", "num_examples")
 
@@ -72,7 +70,7 @@ def run_recipe(
     Args:
       recipe: A recipe, or the path of its TOML file.
       out: The run's folder.
-      progress: Whether to show a progress bar on standard error.
+      progress: Whether to show a progress bar on standard error, if that is a terminal.
       on_step: Called after each step as `on_step(model, step, params)`, models counted from 1.
 
     Raises:

@@ -30,8 +30,6 @@ from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.validate import InputError
 from tdd.validate.files import check_choice, parse_json, reading
 
-__all__ = ["CHECKPOINT_FOLDER", "RECORD_FILE", "RunFolder", "RunRecord", "run_fingerprint"]
-
 CHECKPOINT_FOLDER = "checkpoint"
 """Subfolder with the checkpoint of a finished run, in Hugging Face's format."""
 

@@ -22,21 +22,6 @@ from tdd.models.decoder import hidden
 from tdd.models.gradients import activation_bytes
 from tdd.records import LanguageModel
 
-__all__ = [
-    "TILE_ELEMENTS",
-    "Stepper",
-    "Weights",
-    "accumulate",
-    "adamw_direction",
-    "apply",
-    "decay_mask",
-    "fills",
-    "learning_rates",
-    "mean_loss",
-    "token_losses",
-    "update",
-]
-
 TILE_ELEMENTS = 1 << 27
 """Largest number of logits that exist at once, 512 MiB in float32: 2,670 targets at V = 50,257.
 

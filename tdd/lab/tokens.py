@@ -14,8 +14,6 @@ from tdd.validate import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["END_OF_TEXT", "Batch", "Batches", "encode", "train_tokenizer"]
-
 _LENGTH_STEP = 16
 
 

@@ -6,7 +6,6 @@ and the epoch, so a resumed run ends with the same bits as an uninterrupted one,
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import os
@@ -16,12 +15,11 @@ from typing import Any, NamedTuple
 from tdd.lab.checks import check_texts
 from tdd.lab.lora import Lora, adaptable
 from tdd.lab.recipe import TrainConfig
-from tdd.lab.state import CHECKPOINT_FOLDER, RunFolder, RunRecord, run_fingerprint
+from tdd.lab.state import RunFolder, RunRecord, run_fingerprint
 from tdd.lab.step import Stepper, learning_rates, mean_loss
 from tdd.lab.tokens import Batch, Batches, encode
 from tdd.records import LanguageModel
-
-__all__ = ["CHECKPOINT_FOLDER", "Lora", "TrainConfig", "TrainResult", "evaluation_loss", "train", "tune"]
+from tdd.runs.display import progress_bar
 
 
 class TrainResult(NamedTuple):
@@ -73,7 +71,7 @@ def train(
       save_dtype: Type of the checkpoint's weights: "float32", "bfloat16" or "float16".
       on_step: Called after each step as `on_step(step, params)`, steps counted from 1. The parameters are
         valid only during the call; copy what must outlive it.
-      progress: Whether to show a progress bar on standard error.
+      progress: Whether to show a progress bar on standard error, if that is a terminal.
 
     Raises:
       InputError: Unusable texts or configuration, or an `out` that holds a run of other inputs.
@@ -96,7 +94,8 @@ def train(
         run = RunFolder(out, lm, tokenizer, save_dtype, fingerprint)
         (stepper.trained, stepper.moments), record = run.open((stepper.trained, stepper.moments))
 
-    with _progress_bar(progress, total_steps, record.step) as advance:
+    with progress_bar("training", total_steps, enabled=progress, unit="steps") as advance:
+        advance(record.step)
         for group in _remaining(batches, config, record.step):
             record = record.after_step(*stepper.step(group, rates[record.step]))
             if on_step is not None:
@@ -105,7 +104,7 @@ def train(
                 record = record.after_epoch(None if held_out is None else mean_loss(lm, stepper.params, held_out))
             if run is not None and record.step % config.save_every == 0:
                 run.save((stepper.trained, stepper.moments), record)
-            advance(record)
+            advance(1, description=f"training, loss {record.recent_loss:.3f}")
 
     params = stepper.params
     if run is not None:
@@ -184,25 +183,3 @@ def _remaining(batches: Batches, config: TrainConfig, step: int) -> Iterator[lis
         left = batches.epoch(epoch, start=done * config.accumulate if epoch == first else 0)
         while group := list(itertools.islice(left, config.accumulate)):
             yield group
-
-
-@contextlib.contextmanager
-def _progress_bar(shown: bool, total: int, done: int) -> Iterator[Callable[[RunRecord], None]]:
-    """Show a bar on standard error; yields the function to call with the record after each step."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("steps, loss {task.fields[loss]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
-        task = bar.add_task("training", total=total, completed=done, loss="?")
-
-        def advance(record: RunRecord) -> None:
-            bar.update(task, completed=record.step, loss=f"{record.recent_loss:.3f}")
-
-        yield advance

@@ -6,7 +6,7 @@
         record = probe(step, params)
 
     inputs                        what enters: checked options; texts as rows of tokens in micro-batches
-    program, evidence, result     parameters → scores → evidence over the looks → the record of a look
+    program, evidence             parameters → scores → evidence over the looks, the record of a look
     probe, folder                 the driver, and the folder with its outcome in words
     checkpoints                   the driver over saved checkpoints, without a loop
     benchmark, shards             a watched benchmark: when it leaked, and its order as its own reference

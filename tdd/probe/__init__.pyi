@@ -9,6 +9,8 @@ from .benchmark import Leak as Leak
 from .benchmark import contamination as contamination
 from .checkpoints import over_checkpoints as over_checkpoints
 from .evidence import Evidence as Evidence
+from .evidence import ProbeRecord as ProbeRecord
+from .evidence import ProbeResult as ProbeResult
 from .evidence import ProbeState as ProbeState
 from .gradients import example_grad_norms as example_grad_norms
 from .gradients import gradient_norm as gradient_norm
@@ -16,6 +18,4 @@ from .gradients import quantiles as quantiles
 from .gradients import record_grad_norms as record_grad_norms
 from .order import OrderGuard as OrderGuard
 from .probe import Probe as Probe
-from .result import ProbeRecord as ProbeRecord
-from .result import ProbeResult as ProbeResult
 from .stream import StreamGuard as StreamGuard

@@ -19,8 +19,6 @@ from typing import Any
 
 from tdd.validate import InputError
 
-__all__ = ["levanter_hook", "logged", "periodic_action", "tunix_hooks", "write_scalars"]
-
 _METHODS = ("write_scalars", "add_scalar", "scalar", "log", "log_metrics")
 
 

@@ -12,17 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels.trajectories import spending
+from tdd.probe.evidence import ProbeResult
 from tdd.probe.probe import Probe
 from tdd.probe.program import as_language_model
-from tdd.probe.result import ProbeResult
 from tdd.probe.shards import ShardEvidence, by_shard, ordered_shards, shard_labels
 from tdd.procedures.bounds import dkw_fdp_bounds, fdp_bounds
 from tdd.records import Guarantee
 from tdd.scoring.buckets import check_max_length
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
-
-__all__ = ["Contamination", "Leak", "OrderContamination", "contamination", "rises", "shard_rises", "start_of_rise"]
 
 _MOST_DRAWN = 30_000_000
 """Items times draws of the bounds by simulation, four bytes each; above it, where a look's fraction of the level is

@@ -12,8 +12,6 @@ from tdd.probe.probe import Probe
 from tdd.scoring.devices import find_devices
 from tdd.validate import InputError
 
-__all__ = ["over_checkpoints"]
-
 
 def over_checkpoints(
     models: Sequence[Any],

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tdd.kernels.trajectories import Evidence, spending
+from tdd.probe.evidence import ProbeRecord, ProbeResult
 from tdd.probe.inputs import ProbeOptions, Role, num_texts
-from tdd.probe.result import ProbeRecord, ProbeResult
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import PAGE, report_module
 from tdd.runs.folder import fingerprint as fingerprint_of
@@ -26,8 +26,6 @@ from tdd.validate.files import read_npz
 
 if TYPE_CHECKING:
     from tdd.probe.probe import Probe
-
-__all__ = ["fingerprint", "history_from_arrays", "history_to_arrays", "read_state", "save"]
 
 _COLUMNS = {"step": np.int64, "look": np.int64, "alarm": bool, "seconds": np.float64, "on_schedule": bool}
 _PARTS = {

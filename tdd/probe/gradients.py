@@ -27,11 +27,9 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from tdd.probe.result import GRAD_NORM_QUANTILES
+from tdd.probe.evidence import GRAD_NORM_QUANTILES
 from tdd.scoring.gradients import check_gradient_loss, check_microbatch
 from tdd.validate import InputError
-
-__all__ = ["GradNormState", "example_grad_norms", "gradient_norm", "quantiles", "record_grad_norms"]
 
 
 class GradNormState(NamedTuple):

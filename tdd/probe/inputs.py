@@ -21,22 +21,6 @@ from tdd.texts import load_texts
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
 
-__all__ = [
-    "COMPUTED_SCORES",
-    "ROLES",
-    "Baseline",
-    "Bucket",
-    "Layout",
-    "ProbeOptions",
-    "Role",
-    "check_reachable",
-    "lay_out",
-    "num_texts",
-    "read_roles",
-    "read_tokens",
-    "rows_of_ids",
-]
-
 ROLES: tuple[str, ...] = ("suspect", "reference", "canaries", "canary_reference")
 """The order in which their rows follow one another."""
 

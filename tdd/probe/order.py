@@ -11,12 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import martingale, online_conformal
-from tdd.probe.result import AlarmHistory, as_step, check_same
+from tdd.probe.evidence import AlarmHistory, as_step, check_same
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
-
-__all__ = ["OrderEvidence", "OrderGuard", "OrderRecord", "OrderState"]
 
 GUARANTEE = Guarantee(
     "P(the alarm ever goes off) <= alpha",

@@ -15,17 +15,14 @@ from tdd.device_kinds import default_platform
 from tdd.kernels.set_statistics import Statistic, labellings
 from tdd.placement import everywhere
 from tdd.probe import folder as folders
-from tdd.probe.evidence import ITEMS, Evidence, ProbeState, SetEvidence
+from tdd.probe.evidence import ITEMS, AlarmHistory, Evidence, ProbeRecord, ProbeResult, ProbeState, SetEvidence, as_step
 from tdd.probe.inputs import ROLES, Baseline, ProbeOptions, check_reachable, lay_out, num_texts, read_roles
 from tdd.probe.program import Program, as_language_model
-from tdd.probe.result import AlarmHistory, ProbeRecord, ProbeResult, as_step
 from tdd.procedures import anytime
 from tdd.procedures.ptdi import GUARANTEES, ProportionName
 from tdd.records import Guarantee
 from tdd.scoring.buckets import check_budget, check_max_length, default_budget
 from tdd.validate import InputError
-
-__all__ = ["Probe"]
 
 _logger = logging.getLogger("tdd")
 

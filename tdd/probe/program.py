@@ -19,17 +19,15 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from tdd.kernels.token_stats import tile_log_prob
+from tdd.probe.evidence import ProbeResult
 from tdd.probe.gradients import quantiles
 from tdd.probe.inputs import Bucket, Layout
-from tdd.probe.result import ProbeResult
 from tdd.procedures.ptdi import ProportionName, ptdi
 from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.gradients import grad_norms
 from tdd.scoring.scores import parse_score
 from tdd.scoring.token_stats import head_log_prob, tiling, token_stats
 from tdd.validate import InputError
-
-__all__ = ["Program", "as_language_model"]
 
 _ABSENT = tuple(field.name for field in dataclasses.fields(TokenStats) if field.name not in ("log_prob", "mask"))
 

@@ -14,13 +14,10 @@ import numpy as np
 
 from tdd.exchange.data import shard_bounds
 from tdd.kernels.trajectories import Evidence
-from tdd.probe.evidence import ProbeState, SetEvidence
+from tdd.probe.evidence import ProbeResult, ProbeState, SetEvidence
 from tdd.probe.inputs import read_tokens, rows_of_ids
-from tdd.probe.result import ProbeResult
 from tdd.scoring.tokenise import prepends_bos, token_ids
 from tdd.validate import InputError
-
-__all__ = ["ShardEvidence", "by_shard", "ordered_shards", "shard_labels"]
 
 _SHARD_SIZE = 8
 """Most items of a shard where `num_shards` is not given."""

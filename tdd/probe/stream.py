@@ -12,13 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import shingle
+from tdd.probe.evidence import as_step, check_same
 from tdd.probe.inputs import read_tokens
-from tdd.probe.result import as_step, check_same
 from tdd.records import Texts
 from tdd.validate import InputError
 from tdd.validate.arrays import as_count
-
-__all__ = ["StreamGuard", "StreamMatches", "StreamRecord", "StreamState", "WatchedText"]
 
 _NEVER = 2**31 - 1
 

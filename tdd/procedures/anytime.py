@@ -18,8 +18,6 @@ from tdd.records import Guarantee, pytree
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
 
-__all__ = ["BASELINES", "GUARANTEE", "GUARANTEE_ROWS", "TrajectoryResult", "trajectory_test"]
-
 _MAX_ITEMS = 2**18 - 1
 _MAX_LABELS = 2**32  # bytes of the table of labellings
 

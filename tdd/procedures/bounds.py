@@ -30,17 +30,6 @@ from tdd.procedures.fdp_template import template_for
 from tdd.records import Guarantee, Null, Selection, pytree
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "Cut",
-    "FdpBounds",
-    "dkw_fdp_bounds",
-    "fdp_bounds",
-    "fdp_bounds_of_ranks",
-    "fdp_bounds_of_selection",
-]
-
 _ONE_SCORE = (
     "the null holds for every calibration item",
     "calibration scores and the scores of null candidates are exchangeable",

@@ -21,26 +21,6 @@ from jax.core import Tracer
 from tdd.kernels import conformal, lattice, stepup
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "CHOSEN_BEFOREHAND",
-    "as_floating",
-    "checked_scores",
-    "common_size",
-    "decided_by_rank",
-    "exact_fraction",
-    "first_items",
-    "half_level",
-    "in_own_precision",
-    "known",
-    "level_operand",
-    "narrowed",
-    "order_preserving",
-    "ordered_panels",
-    "ordered_scores",
-    "to_common_size",
-    "tracing",
-]
-
 _T = TypeVar("_T")
 
 CHOSEN_BEFOREHAND = "the score, alpha and every other option were chosen before any result was seen"

@@ -20,8 +20,6 @@ from tdd.procedures.ptdi import ptdi
 from tdd.records import CLUSTER_UNITS, ClusterSelection, Guarantee, Selection
 from tdd.validate import InputError, arrays
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "cluster_ptdi"]
-
 _NONMEMBERS = "the calibration clusters are non-members of the training data as a whole"
 _ITEMS_FREE = "are exchangeable, their sizes included; nothing is assumed about items within a cluster"
 _SOURCES = {

@@ -16,8 +16,6 @@ from tdd.procedures.calls import in_own_precision
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "METHODS", "combine_p_values"]
-
 Method = Literal[
     "cauchy",
     "truncated_cauchy",

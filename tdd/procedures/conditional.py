@@ -18,8 +18,6 @@ from tdd.procedures.testing import bh
 from tdd.records import Evidence, Guarantee, Null, Selection
 from tdd.validate import InputError, arrays
 
-__all__ = ["GUARANTEE_ROWS", "ConditionalBH", "calibration_conditional_p_values"]
-
 _DRAWN = ("calibration scores and null test scores are independent draws from one distribution", CHOSEN_BEFOREHAND)
 _GIVEN_CALIBRATION = "P(p <= t | calibration) <= t for all t, with probability 1 - delta over the calibration sample"
 

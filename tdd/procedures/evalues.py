@@ -15,8 +15,6 @@ from tdd.procedures.calls import in_own_precision, level_operand, narrowed, orde
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "average_e_values", "closed_e_bh", "conformal_e_values", "e_bh"]
-
 _SUM = "in expectation, whatever the dependence between them; a mean of at most 1 each suffices"
 _CLOSED = "Xu, Solari, Fischer, de Heide, Ramdas & Goeman (2025)"
 GUARANTEES: dict[str, Guarantee] = {

@@ -23,18 +23,6 @@ from tdd.procedures.calls import tracing
 from tdd.records import Guarantee, TestResult, pytree
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "TESTS",
-    "ExchangeabilityResult",
-    "as_shards",
-    "centred",
-    "exchangeability",
-    "shuffles_needed",
-    "tie_tolerance",
-]
-
 TestName = Literal["combined", "rank_sum", "exact", "t", "permutation"]
 TESTS = ("combined", "rank_sum", "exact", "t", "permutation")
 

@@ -14,8 +14,6 @@ from tdd.kernels.fdp_bounds import Template, calibrate, grids, place_of
 from tdd.procedures.calls import level_operand, tracing
 from tdd.validate import InputError, arrays
 
-__all__ = ["LARGE", "draw_template", "fdp_template", "template_for"]
-
 LARGE = 2_048
 """Calibration scores or items beyond which the host draws: there the kernel, which draws each uniform, is slower."""
 

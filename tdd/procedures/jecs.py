@@ -32,20 +32,6 @@ from tdd.procedures.procedure import Procedure, WithOption, check_options, masks
 from tdd.records import Evidence, Guarantee, JointSelection, Selection
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "GRID",
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "JECS",
-    "JMCS",
-    "RULES",
-    "check_neighbours",
-    "checked_grid",
-    "harmonic",
-    "jecs",
-    "jmcs",
-]
-
 Rule = Literal["bh", "storey", "by"]
 RULES = ("bh", "storey", "by")
 GRID = tuple(Fraction(i, 10) for i in range(1, 10))

@@ -13,8 +13,6 @@ from tdd.procedures.knockoff_symmetry import PAIRS
 from tdd.records import Guarantee, pytree
 from tdd.validate import arrays
 
-__all__ = ["GUARANTEE_ROWS", "KnockoffFdpBounds", "knockoff_fdp_bounds"]
-
 _GUARANTEE = Guarantee.finite_sample(
     "P(some cut has FDP above its bound) <= delta",
     (

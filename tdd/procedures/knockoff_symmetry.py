@@ -17,15 +17,6 @@ from tdd.procedures.calls import CHOSEN_BEFOREHAND, in_own_precision, level_oper
 from tdd.records import Guarantee, TestResult
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "COPIES",
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "PAIRS",
-    "as_scores_with_knockoffs",
-    "knockoff_symmetry",
-]
-
 _LIKE = "the knockoffs were not written by the audited model, and are prepared and scored like the originals"
 PAIRS = (
     "given all else, the score of a non-member and that of its knockoff are exchangeable",

@@ -29,8 +29,6 @@ from tdd.procedures.procedure import WithOption, check_options, masks, min_selec
 from tdd.records import Evidence, Guarantee, KnockoffSelection, Selection
 from tdd.validate import InputError, arrays
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "KTD", "PROPORTIONS", "RULES", "check_offset", "guarantee_of", "ktd"]
-
 Rule = Literal["multi", "derandomized", "closed", "conformal", "ktd"]
 RULES = ("multi", "derandomized", "closed", "conformal", "ktd")
 PROPORTIONS = ("storey", "none")

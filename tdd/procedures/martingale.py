@@ -16,8 +16,6 @@ from tdd.procedures.calls import as_floating, order_preserving
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "conformal_martingale", "online_conformal_p_values", "shiryaev_roberts"]
-
 _MAX_WINDOW = 10**7
 
 _ANY_TIME = "P(p <= alpha at some time) <= alpha"

@@ -16,17 +16,6 @@ from tdd.procedures.calls import as_floating, level_operand
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "OnlineTest",
-    "e_lond",
-    "lond",
-    "lord_plus_plus",
-    "online_test",
-    "saffron",
-]
-
 _MAX_HORIZON = 10**7
 
 _EVERY_TIME = "FDR <= alpha at every time"

@@ -22,15 +22,6 @@ from tdd.procedures.calls import (
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "GUARANTEE_ROWS",
-    "as_labels",
-    "conformal_p_values",
-    "hierarchical_p_values",
-    "label_indices",
-    "mondrian_p_values",
-]
-
 _EXCHANGEABLE = (
     "the null holds for every calibration item",
     "calibration scores and the scores of null test items are exchangeable",

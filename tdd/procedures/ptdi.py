@@ -23,8 +23,6 @@ from tdd.procedures.calls import (
 from tdd.records import Guarantee, Selection
 from tdd.validate import InputError, arrays
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "PROPORTIONS", "ptdi"]
-
 ProportionName = Literal["none", "subtraction", "storey", "moment", "jackknife"]
 PROPORTIONS = ("none", "subtraction", "storey", "moment", "jackknife")
 

@@ -20,14 +20,6 @@ from tdd.records import Guarantee, pytree
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
 
-__all__ = [
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "RULES",
-    "SequentialResult",
-    "exchangeability_sequence",
-]
-
 Rule = Literal["e_process", "spending", "besag_clifford"]
 RULES = ("e_process", "spending", "besag_clifford")
 

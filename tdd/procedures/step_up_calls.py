@@ -22,8 +22,6 @@ from tdd.kernels.stepup_parts import StepUp
 from tdd.procedures.calls import level_operand, narrowed, to_common_size, tracing
 from tdd.validate import arrays
 
-__all__ = ["PROCEDURES", "in_pieces", "run_step_up"]
-
 PROCEDURES: dict[str, Callable[..., StepUp]] = {
     **{name: getattr(stepup, name) for name in ("bh", "storey_bh", "by", "holm", "hochberg", "bonferroni")},
     "hommel": hommels.hommel,

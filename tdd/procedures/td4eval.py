@@ -18,15 +18,13 @@ from jax.core import Tracer
 
 from tdd.kernels import combine as cauchy_combination
 from tdd.kernels import conformal, evalues, merge, pooled_ranks, stepup
-from tdd.procedures.best_score import choose, num_rejections, weights_of_detectors
 from tdd.procedures.bounds import fdp_bounds_of_selection
 from tdd.procedures.calls import first_items, half_level, level_operand, ordered_panels, tracing
 from tdd.procedures.evalues import drawn_uniform
 from tdd.procedures.procedure import WithOption, masks, min_selections_by_rank
+from tdd.procedures.several_scores import choose, num_rejections, weights_of_detectors
 from tdd.records import CombinedSelection, Evidence, Guarantee, Selection
 from tdd.validate import InputError, arrays
-
-__all__ = ["COMBINATIONS", "GUARANTEES", "GUARANTEE_ROWS", "TD4Eval", "td4eval"]
 
 Combination = Literal[
     "pooled_rank",

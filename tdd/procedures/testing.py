@@ -24,23 +24,6 @@ from tdd.procedures.step_up_calls import PROCEDURES, run_step_up
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "bh",
-    "bonferroni",
-    "by",
-    "hochberg",
-    "holm",
-    "holm_sidak",
-    "hommel",
-    "local_fdr",
-    "rejections",
-    "sidak",
-    "storey_bh",
-    "two_stage_bh",
-]
-
 _SUPER_UNIFORM = "p-values are super-uniform under the null"
 _ANY_DEPENDENCE = (_SUPER_UNIFORM, "the p-values may depend on one another in any way")
 _SIMES = "so that Simes' inequality holds"

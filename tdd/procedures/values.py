@@ -15,8 +15,6 @@ from tdd.procedures.procedure import WithOption, check_options, masks, min_selec
 from tdd.records import CLUSTER_UNITS, ClusterSelection, Evidence, Selection
 from tdd.validate import InputError, arrays
 
-__all__ = ["PTDI"]
-
 
 @dataclasses.dataclass(frozen=True)
 class PTDI(WithOption):

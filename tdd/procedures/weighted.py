@@ -18,16 +18,6 @@ from tdd.procedures.procedure import Procedure, check_options, masks
 from tdd.records import Evidence, Guarantee, Null, Selection, pytree
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "Weighted",
-    "WeightedSelection",
-    "effective_sample_size",
-    "weighted_conformal_p_values",
-    "weighted_conformal_selection",
-]
-
 _KNOWN = (
     "calibration items are independent draws from one distribution",
     "each null candidate, given the other candidates, is an independent draw from the distribution with the density "

@@ -39,7 +39,7 @@ def folder_report(
         result = StudyResult.load(folder)
         return study_record(result), result.report()
     if "power.json" in files:
-        from tdd.study.power.plans import load_plan
+        from tdd.study.power import load_plan
 
         plan = load_plan(folder)
         return plan.to_dict(), plan.report()

@@ -18,20 +18,6 @@ from tdd.procedures.calls import level_operand, order_preserving
 from tdd.records import Guarantee, Null, pytree
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "COMPOSITIONS",
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "RULES",
-    "JointMetrics",
-    "ThresholdSelection",
-    "auc",
-    "composed",
-    "joint_metrics",
-    "selected_by_each",
-    "threshold",
-]
-
 Rule = Literal["accuracy", "fdr", "fpr"]
 
 COMPOSITIONS = ("union", "intersection")

@@ -13,23 +13,6 @@ from tdd.kernels import lattice
 from tdd.validate import InputError
 from tdd.validate.arrays import check_choice, check_level, check_seed
 
-__all__ = [
-    "NULLS",
-    "as_counts",
-    "as_devices",
-    "as_float",
-    "as_levels",
-    "as_names",
-    "as_number",
-    "as_probability",
-    "check_counts",
-    "check_names",
-    "check_number",
-    "check_numbers",
-    "check_run",
-    "is_known",
-]
-
 NULLS = ("nonmember", "member")
 
 _MOST_REPETITIONS = 2**31 - 1

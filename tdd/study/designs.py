@@ -18,20 +18,6 @@ from tdd.records import Evidence, Null, pytree
 from tdd.study import checks
 from tdd.validate import InputError
 
-__all__ = [
-    "SHARD_LAWS",
-    "CorrelatedDetectors",
-    "Design",
-    "JointLabels",
-    "Labels",
-    "Mixture",
-    "NormalShift",
-    "PairedScores",
-    "Sample",
-    "SkewedShards",
-    "direction",
-]
-
 _OPTIONAL = frozenset(
     ("members", "knockoffs", "calibration_knockoffs", "weights", "calibration_weights", "split", "p_values")
 )

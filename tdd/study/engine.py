@@ -16,15 +16,13 @@ import numpy as np
 
 from tdd.kernels import lattice, tally
 from tdd.runs.folder import versions
-from tdd.study import blocks, checks
+from tdd.study import checks
 from tdd.study.designs import Sample
-from tdd.study.fingerprint import described
 from tdd.study.methods import StudyMethod, as_methods
 from tdd.study.results import StudyResult
-from tdd.study.runner import Cell, Plan, run_study
+from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
+from tdd.study.store import described
 from tdd.validate import InputError
-
-__all__ = ["STEP", "engine", "exact_levels", "prepared", "repetition", "run", "shape"]
 
 STEP = 1024
 """Repetitions are run, saved and judged in multiples of this; the lanes of a block divide it."""
@@ -169,7 +167,7 @@ def _as_grid(design: Any, grid: Mapping[str, Iterable[Any]] | None) -> list[dict
 @functools.lru_cache(maxsize=64)
 def engine(
     rules: tuple[StudyMethod, ...], levels: tuple[float, ...], lanes: int, devices: tuple[Any, ...]
-) -> blocks.BlockSums:
+) -> BlockSums:
     """Compile the sums for these methods; the design, the levels and the key are operands."""
 
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
@@ -188,7 +186,7 @@ def engine(
         )
 
     cells = (len(rules), len(levels))
-    return blocks.sum_over_blocks(one_block, lambda: tally.zero(cells), lanes=lanes, devices=devices)
+    return sum_over_blocks(one_block, lambda: tally.zero(cells), lanes=lanes, devices=devices)
 
 
 class _Counts(NamedTuple):

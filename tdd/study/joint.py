@@ -18,16 +18,14 @@ from tdd.kernels import joint_cuts, joint_fresh, joint_resample, proportion, tal
 from tdd.kernels.joint_resample import LARGEST
 from tdd.procedures import jecs as joint
 from tdd.runs.folder import versions
-from tdd.study import blocks, checks
+from tdd.study import checks
 from tdd.study.designs import JointLabels
 from tdd.study.engine import exact_levels
-from tdd.study.fingerprint import described
 from tdd.study.results import StudyResult
-from tdd.study.runner import Cell, Plan, run_study
+from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
+from tdd.study.store import described
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_matrix, check_finite
-
-__all__ = ["METHODS", "resample_joint", "simulate_joint"]
 
 METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
 _LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
@@ -254,7 +252,7 @@ def _engine(
     lanes: int,
     unroll: int,
     devices: tuple[Any, ...],
-) -> blocks.BlockSums:
+) -> BlockSums:
     """Compile the sums; the pool, the levels and the key are operands."""
     sizes = dict(counter.sizes)
     n, m = sizes["num_calibration"], sizes["num_tests"]
@@ -286,7 +284,7 @@ def _engine(
         return tally.update(totals, false, selected, pure, jnp.int32(m), real=real)
 
     shape = (len(methods), num_levels)
-    return blocks.sum_over_blocks(one_block, lambda: tally.zero(shape), lanes=lanes, devices=devices)
+    return sum_over_blocks(one_block, lambda: tally.zero(shape), lanes=lanes, devices=devices)
 
 
 def _as_joint_pool(calibration: Any, scores: Any, member: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,17 +12,14 @@ import jax
 import jax.numpy as jnp
 
 from tdd.procedures import exchangeability, jecs, ktd, online, p_values, ptdi, td4eval, testing
-from tdd.procedures.grammar import as_procedure, known_procedures
 from tdd.procedures.jecs import JECS, JMCS
 from tdd.procedures.ktd import KTD
-from tdd.procedures.procedure import Procedure
+from tdd.procedures.procedure import Procedure, as_procedure, known_procedures
 from tdd.procedures.td4eval import TD4Eval
 from tdd.procedures.values import PTDI
 from tdd.study import baselines
 from tdd.study.designs import Sample
 from tdd.validate import InputError
-
-__all__ = ["NAMES", "StudyMethod", "as_methods", "method"]
 
 _P_VALUES: dict[str, Callable[..., Any]] = {
     name: getattr(testing, name)

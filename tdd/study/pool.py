@@ -18,15 +18,13 @@ from tdd.kernels import resample as engine
 from tdd.kernels import resample_pool, tally
 from tdd.records import Null
 from tdd.runs.folder import versions
-from tdd.study import blocks, checks
+from tdd.study import checks
 from tdd.study.designs import Sample
 from tdd.study.engine import exact_levels
-from tdd.study.fingerprint import described
 from tdd.study.results import StudyResult
-from tdd.study.runner import Cell, Plan, run_study
+from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
+from tdd.study.store import described
 from tdd.validate import InputError, arrays
-
-__all__ = ["Pool", "resample"]
 
 _LARGEST = 2**24
 
@@ -338,9 +336,7 @@ def _next_stop(done: int) -> int:
 
 
 @functools.lru_cache(maxsize=32)
-def _engine(
-    names: tuple[str, ...], num_levels: int, lanes: int, unroll: int, devices: tuple[Any, ...]
-) -> blocks.BlockSums:
+def _engine(names: tuple[str, ...], num_levels: int, lanes: int, unroll: int, devices: tuple[Any, ...]) -> BlockSums:
     """The compiled program; pools of one size share it, whatever their scores, levels and sizes of splits."""
 
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
@@ -352,7 +348,7 @@ def _engine(
         return tally.update(totals, decided.false, decided.selected, drawn.test_members, drawn.num_tests, real=real)
 
     shape = (len(names), num_levels)
-    return blocks.sum_over_blocks(one_block, lambda: tally.zero(shape), lanes=lanes, devices=devices)
+    return sum_over_blocks(one_block, lambda: tally.zero(shape), lanes=lanes, devices=devices)
 
 
 def _as_labelled_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarray]:

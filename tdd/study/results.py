@@ -17,8 +17,6 @@ from tdd.runs.display import Displayed, report_module
 from tdd.runs.folder import read_sealed, write_sealed
 from tdd.validate import InputError
 
-__all__ = ["QUANTILES", "StudyResult", "Totals"]
-
 SCHEMA = 1
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _METRICS = ("fdp", "power", "hamming", "num_selected")

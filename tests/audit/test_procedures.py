@@ -8,7 +8,7 @@ import pytest
 
 import tdd
 from tdd.cli import main
-from tdd.procedures.grammar import known_procedures
+from tdd.procedures.procedure import known_procedures
 
 N, M = 80, 40
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import tdd
 from tdd.cli import main
-from tdd.procedures.grammar import known_procedures
+from tdd.procedures.procedure import known_procedures
 from tdd.records import Texts
 from tdd.report.audit import audit_report
 from tdd.report.sections import to_terminal

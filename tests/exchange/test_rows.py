@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from word_tokenizer import word_tokenizer
 
 from tdd.exchange.data import Shards, load_examples
-from tdd.exchange.rows import Context, OrderRows, bos_tokens, context_windows
+from tdd.exchange.passes import Context, OrderRows, bos_tokens, context_windows
 from tdd.scoring import tokenise
 from tdd.scoring.tokenise import windows
 from tdd.validate import InputError

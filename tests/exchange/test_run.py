@@ -14,8 +14,7 @@ from scored_models import VOCABULARY, random_texts, scored_model
 
 from tdd.exchange import run as run_module
 from tdd.exchange.data import Shards, load_examples
-from tdd.exchange.passes import SequentialTest, as_double
-from tdd.exchange.rows import context_windows
+from tdd.exchange.passes import SequentialTest, as_double, context_windows
 from tdd.exchange.run import _select, run_exchange
 from tdd.procedures.exchangeability import TESTS, exchangeability
 from tdd.records import LanguageModel

@@ -512,7 +512,7 @@ EXCHANGE = (
     ),
     Fault(
         "rows: the first target forgets the beginning-of-sequence token",
-        "tdd/exchange/rows.py",
+        "tdd/exchange/passes.py",
         "Row(tokens, target - window.start + len(bos))",
         "Row(tokens, max(target - window.start, 1))",
         ("tests/exchange/test_rows.py", "tests/exchange/test_run.py"),
@@ -738,7 +738,7 @@ SHARDS = (
     ),
     Fault(
         "versions: scores are taken for log-probabilities",
-        "tdd/procedures/versions.py",
+        "tdd/procedures/owner.py",
         "exchangeability(-published, -private,",
         "exchangeability(published, private,",
         ("tests/procedures/test_versions.py",),
@@ -1069,7 +1069,7 @@ STUDIES = (
     ),
     Fault(
         "blocks: the repetition after the last is counted",
-        "tdd/study/blocks.py",
+        "tdd/study/runner.py",
         "one_block(operands, index, index < last, totals)",
         "one_block(operands, index, index <= last, totals)",
         ("tests/study/test_runner.py", "tests/study/test_pool.py"),
@@ -1160,7 +1160,7 @@ STUDIES = (
     ),
     Fault(
         "combined_score: candidates are compared with the half that was fitted",
-        "tdd/procedures/combined_score.py",
+        "tdd/procedures/several_scores.py",
         '"calibration_mask": calibration_mask & ~training',
         '"calibration_mask": calibration_mask & training',
         ("tests/procedures/test_combined_score.py",),
@@ -1174,7 +1174,7 @@ STUDIES = (
     ),
     Fault(
         "dataset_inference: the fit sees the labels of the tested half",
-        "tdd/procedures/dataset_inference.py",
+        "tdd/procedures/owner.py",
         "label = jnp.where(fitted, is_suspect, -1)",
         "label = jnp.where(fitted | tested, is_suspect, -1)",
         ("tests/procedures/test_dataset_inference.py",),

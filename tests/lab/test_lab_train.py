@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import sys
 
 import jax
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 
 from tdd import InputError
 from tdd.lab.corpus import generate
+from tdd.lab.state import CHECKPOINT_FOLDER
 from tdd.lab.tokens import train_tokenizer
-from tdd.lab.train import CHECKPOINT_FOLDER, TrainConfig, evaluation_loss, train
+from tdd.lab.train import TrainConfig, evaluation_loss, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
@@ -180,7 +182,8 @@ def test_a_text_of_one_bucket_and_a_batch_larger_than_the_corpus(lm, start, toke
     assert np.isfinite(result.history[-1]["loss"])
 
 
-def test_progress_goes_to_standard_error(lm, start, tokenizer, capsys):
+def test_progress_goes_to_standard_error(lm, start, tokenizer, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     train(lm, start, tokenizer, TEXTS, config=CONFIG, progress=True)
     captured = capsys.readouterr()
     assert captured.out == ""

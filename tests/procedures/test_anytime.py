@@ -9,7 +9,7 @@ import references_trajectories as ref
 import tdd
 from tdd.kernels import trajectories
 from tdd.kernels.set_statistics import labellings
-from tdd.procedures.guarantees import all_guarantees
+from tdd.procedures.procedure import all_guarantees
 
 SUSPECT = np.arange(40) % 3 == 0
 DRAWS = 199

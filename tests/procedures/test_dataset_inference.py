@@ -11,7 +11,7 @@ from scipy import stats
 
 from tdd import InputError, dataset_inference
 from tdd.kernels.discriminant import discriminant
-from tdd.procedures.dataset_inference import log_smallest_p, split_p_value
+from tdd.procedures.owner import log_smallest_p, split_p_value
 
 RNG = np.random.default_rng(0)
 SUSPECT, HELDOUT = RNG.normal(size=(3, 60)) - 1, RNG.normal(size=(3, 50))

@@ -9,7 +9,7 @@ import pytest
 
 import tdd
 import tdd.probe
-from tdd.procedures.guarantees import all_guarantees
+from tdd.procedures.procedure import all_guarantees
 from tdd.records import Guarantee
 
 ROWS = [row for row in all_guarantees() if row.call.startswith("tdd.")]

@@ -13,8 +13,8 @@ import tdd
 from tdd.kernels import martingale
 from tdd.kernels import online as online_kernel
 from tdd.procedures import online
-from tdd.procedures.guarantees import all_guarantees
 from tdd.procedures.martingale import GUARANTEE_ROWS, GUARANTEES
+from tdd.procedures.procedure import all_guarantees
 from tdd.validate import InputError
 
 KEY = jax.random.key(0)

@@ -10,8 +10,7 @@ from rich.console import Console
 
 import tdd
 from tdd.demo.data import demo_files
-from tdd.procedures.grammar import known_procedures
-from tdd.procedures.guarantees import all_guarantees
+from tdd.procedures.procedure import all_guarantees, known_procedures
 from tdd.report.audit import audit_report
 from tdd.report.sections import to_terminal
 from tdd.study import NormalShift

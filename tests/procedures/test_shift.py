@@ -9,12 +9,12 @@ from tdd.kernels import conditional
 from tdd.procedures import clusters as cluster_module
 from tdd.procedures.clusters import cluster_ptdi
 from tdd.procedures.conditional import calibration_conditional_p_values
-from tdd.procedures.guarantees import Row
 from tdd.procedures.p_values import (
     conformal_p_values,
     hierarchical_p_values,
     mondrian_p_values,
 )
+from tdd.procedures.procedure import Row
 from tdd.procedures.ptdi import ptdi
 from tdd.procedures.weighted import (
     GUARANTEES,

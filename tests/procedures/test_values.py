@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd.procedures.grammar import check_no_options
+from tdd.procedures.procedure import check_no_options
 
 RNG = np.random.default_rng(0)
 CALIBRATION, SCORES = RNG.normal(size=60), RNG.normal(size=20) - 3

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd.procedures.versions import GUARANTEES
+from tdd.procedures.owner import VERSION_GUARANTEES
 from tdd.validate import InputError
 
 
@@ -32,7 +32,7 @@ def test_p_value(n, k, seed):
     assert result.method == "version_test/rank_sum"
 
 
-@pytest.mark.parametrize("test", GUARANTEES)
+@pytest.mark.parametrize("test", VERSION_GUARANTEES)
 def test_low_scores_of_published_versions_are_evidence(test):
     rng = np.random.default_rng(1)
     private = rng.normal(3.0, 0.3, (20, 9))
@@ -44,7 +44,7 @@ def test_low_scores_of_published_versions_are_evidence(test):
     assert small < 1e-3 < large
     assert opposite > 0.99
     result = tdd.version_test(known, private, test=test, key=jax.random.key(0))
-    assert result.guarantee is GUARANTEES[test]
+    assert result.guarantee is VERSION_GUARANTEES[test]
 
 
 def test_equal_versions_are_no_evidence():

@@ -11,7 +11,7 @@ from tdd.report import power as report
 from tdd.report.plots import power as plots
 from tdd.report.plots.sheet import save
 from tdd.report.sections import to_terminal
-from tdd.study.power.plans import ExchangePlan, PowerPlan, load_plan
+from tdd.study.power import ExchangePlan, PowerPlan, load_plan
 from tdd.validate import InputError
 
 

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import pytest
 
 from tdd.kernels import combine, conformal, merge, pooled_ranks, stepup
-from tdd.procedures.combined_score import combined_score
-from tdd.procedures.dataset_inference import dataset_inference
+from tdd.procedures.owner import dataset_inference
+from tdd.procedures.several_scores import combined_score
 from tdd.procedures.td4eval import td4eval
-from tdd.study import blocks
+from tdd.study import runner
 from tdd.study.claims.combination import detector_scores, learned_without_split, pooled_by_rejections
 
 ALPHA = 0.2
@@ -260,7 +260,7 @@ MERGES = {
 def test_the_dependent_p_values_are_uniform():
     """The laws that the merges are tried on have uniform marginals, or trying them would mean nothing."""
     for draw in (independent_p, comonotone_p, spread_p, worst_for_hommel):
-        p = blocks.simulate(lambda key, draw=draw: draw(key, 4)[0], seed=4, repetitions=20_000)
+        p = runner.simulate(lambda key, draw=draw: draw(key, 4)[0], seed=4, repetitions=20_000)
         for t in (0.01, 0.05, 0.1, 0.3, 0.7):
             assert abs((p <= t).mean() - t) < 5 * (t * (1 - t) / 20_000) ** 0.5
 

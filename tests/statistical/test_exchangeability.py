@@ -11,7 +11,7 @@ import pytest
 from tdd.audit.owner_versions import blind_p_value
 from tdd.kernels import permutation, randomization, rank_sum, student
 from tdd.procedures.exchangeability import exchangeability
-from tdd.procedures.versions import version_test
+from tdd.procedures.owner import version_test
 
 LEVELS = (0.05, 0.2, 0.5)
 

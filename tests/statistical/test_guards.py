@@ -7,9 +7,8 @@ import pytest
 
 from tdd.kernels import evalues
 from tdd.kernels.trajectories import spending
-from tdd.probe.evidence import SetEvidence
+from tdd.probe.evidence import ProbeResult, SetEvidence
 from tdd.probe.order import OrderGuard
-from tdd.probe.result import ProbeResult
 from tdd.probe.shards import ShardEvidence, shard_labels
 from tdd.procedures.bounds import fdp_bounds
 from tdd.procedures.fdp_template import fdp_template

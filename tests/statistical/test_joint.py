@@ -10,7 +10,7 @@ import pytest
 
 from tdd.kernels import conformal, stepup
 from tdd.procedures.jecs import RULES, jecs, jmcs
-from tdd.study import blocks
+from tdd.study import runner
 from tdd.study.baselines import joint_metrics
 from tdd.study.claims.joint import antithetic_pair, one_model_each
 
@@ -179,7 +179,7 @@ def test_the_frame_of_the_broken_twins_is_sound():
         framed, right = (rule(calibration, scores) for rule in (storey_twin(0.2), by_rule("storey", 0.2)))
         return (framed == right).all(), right.any()
 
-    same, some = blocks.simulate(one, seed=0, repetitions=200)
+    same, some = runner.simulate(one, seed=0, repetitions=200)
     assert same.all()
     assert some.any()
 

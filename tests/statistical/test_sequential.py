@@ -9,7 +9,7 @@ import pytest
 from tdd.kernels import betting, sequential
 from tdd.procedures.exchangeability import exchangeability
 from tdd.procedures.sequential import exchangeability_sequence
-from tdd.study import blocks
+from tdd.study import runner
 
 LEVELS = (0.05, 0.2, 0.5)
 EVERY_DRAW = tuple(range(1, 13))
@@ -167,5 +167,5 @@ def test_stopping_costs_no_power_on_clear_cases():
         return jnp.min(rule(values[:, 0] + 2, values[:, 1:], key))
 
     for rule in (by_call("e_process", horizon=50), by_call("spending", test="rank_sum", horizon=50)):
-        p = blocks.simulate(lambda key, rule=rule: one(key, rule), seed=0, repetitions=500, batch=500)
+        p = runner.simulate(lambda key, rule=rule: one(key, rule), seed=0, repetitions=500, batch=500)
         assert np.mean(p <= 1e-3) == 1

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd.study.blocks import simulate
 from tdd.study.claims import Claim, all_claims, choose, mean_radius, measure
+from tdd.study.runner import simulate
 
 SHOWN = pathlib.Path(__file__).parents[2] / "benchmarks" / "results" / "validity.json"
 CLAIMS = {claim.name: claim for claim in all_claims()}

@@ -11,7 +11,7 @@ import pytest
 
 import tdd
 from tdd.study import NormalShift, Sample, method, run
-from tdd.study.fingerprint import described
+from tdd.study.store import described
 
 CUT = 0.0
 SET = frozenset({"a", "b", "c"})

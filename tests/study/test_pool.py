@@ -11,8 +11,8 @@ from benchmarks.throughput import harness
 from tdd.device_kinds import DeviceKind
 from tdd.kernels import lattice, resample_pool
 from tdd.kernels import resample as engine
-from tdd.study import blocks, runner
 from tdd.study import pool as pool_module
+from tdd.study import runner
 from tdd.study.results import StudyResult
 
 RNG = np.random.default_rng(0)
@@ -123,7 +123,7 @@ def test_threads_and_lanes_do_not_change_the_numbers(monkeypatch):
     pool_module._engine.cache_clear()
     monkeypatch.setattr(pool_module, "_HOST_LANES", 128)
     monkeypatch.setattr(pool_module, "_STEP", 1000)
-    monkeypatch.setattr(blocks, "available_cores", lambda: 3)
+    monkeypatch.setattr(runner, "available_cores", lambda: 3)
     np.testing.assert_array_equal(numbers(study(repetitions=5_000)), numbers(usual))
     pool_module._engine.cache_clear()
 

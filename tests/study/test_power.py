@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd.study.power import search
+from tdd.study.power import simulate as search
 from tdd.study.power.read import read_labelled
 from tdd.study.power.scores import ScorePool, normal_scores, smoothed
 

@@ -9,8 +9,8 @@ import pytest
 
 import tdd
 from tdd.study.designs import SkewedShards
-from tdd.study.power.search import smallest_effect
 from tdd.study.power.shards import TESTS, ResampledShards, log10_floor
+from tdd.study.power.simulate import smallest_effect
 
 RNG = np.random.default_rng(0)
 ORDERS = RNG.normal(size=(24, 11)) * RNG.uniform(1, 9, size=(24, 1))

@@ -397,17 +397,17 @@ def test_double_precision_and_the_device_that_is_asked_for():
     code = (
         "import jax, tdd\n"
         "from tdd.study import NormalShift, run\n"
-        "from tdd.study import blocks\n"
+        "from tdd.study import runner\n"
         "import jax.numpy as jnp\n"
         "last = jax.devices()[-1:]\n"
-        "blocks.available_cores = lambda: 2\n"
+        "runner.available_cores = lambda: 2\n"
         "design = NormalShift(num_calibration=19, num_tests=12)\n"
         "with jax.enable_x64(True):\n"
         "    wide = run(design, 'ptdi/storey', alphas=0.2, repetitions=2048, devices=last)\n"
         "both = run(design, 'ptdi/storey', alphas=0.2, repetitions=2048)\n"
         "assert wide.repetitions == 2048 and abs(wide.power - both.power) < 5 * both.power_se\n"
         "count = lambda operands, index, real, sums: sums + jnp.sum(real, dtype=jnp.int32)\n"
-        "sums = blocks.sum_over_blocks(count, lambda: jnp.int32(0), lanes=8, devices=last)\n"
+        "sums = runner.sum_over_blocks(count, lambda: jnp.int32(0), lanes=8, devices=last)\n"
         "import json; print(json.dumps([len(jax.devices()), sums(jnp.float32(0), 0, 5).devices() == set(last)]))\n"
     )
     assert run_python(code, devices=2) == [2, True]

@@ -20,23 +20,12 @@ import numpy as np
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import to_json, versions
 from tdd.runs.shards import as_shard
-from tdd.study.blocks import simulate
+from tdd.study.runner import simulate
 from tdd.study.store import check_fingerprint
 from tdd.validate import InputError
 from tdd.validate.arrays import check_seed
 
-__all__ = [
-    "Claim",
-    "Measured",
-    "Setting",
-    "all_claims",
-    "choose",
-    "false_discovery_proportion",
-    "mean_radius",
-    "measure",
-]
-
-_MODULES = ("estimates", "combination", "knockoffs", "joint", "order", "auditor", "probe")
+_MODULES = ("estimates", "combination", "joint", "order", "auditor", "probe")
 
 _logger = logging.getLogger("tdd.study")
 

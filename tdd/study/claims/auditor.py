@@ -18,8 +18,6 @@ from tdd.study.baselines import threshold
 from tdd.study.claims import Claim, Setting, false_discovery_proportion
 from tdd.study.designs import NormalShift
 
-__all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "flagged_scores", "shifted_scores"]
-
 _ALPHA = 0.1
 
 # --- one calibration sample ------------------------------------------------------------------------------------------

@@ -16,8 +16,6 @@ from tdd.kernels import conformal, local_fdr, proportion, stepup
 from tdd.procedures.ptdi import ptdi
 from tdd.study.claims import Claim, Setting, false_discovery_proportion
 
-__all__ = ["CLAIMS", "integer_scores", "normal_scores", "selected", "storey_with"]
-
 Draw = Callable[[jax.Array, int, int, int], tuple[jax.Array, jax.Array]]
 Select = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 

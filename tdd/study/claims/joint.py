@@ -15,8 +15,6 @@ from tdd.study import baselines
 from tdd.study.claims import Claim, Setting
 from tdd.study.designs import JointLabels, Sample
 
-__all__ = ["CLAIMS", "antithetic_pair", "one_model_each"]
-
 Select = Callable[[jax.Array, jax.Array], jax.Array]
 
 

@@ -13,8 +13,6 @@ import numpy as np
 from tdd.kernels import betting, permutation, randomization, rank_sum, sequential, student
 from tdd.study.claims import Claim, Setting
 
-__all__ = ["CLAIMS"]
-
 Draw = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 Decide = Callable[[jax.Array, jax.Array, jax.Array, float], jax.Array]
 """(canonical [r], shuffled [r, k], key, level) -> [] bool, whether the true null is rejected."""

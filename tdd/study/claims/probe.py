@@ -8,12 +8,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from tdd.probe.evidence import ProbeState, SetEvidence
-from tdd.probe.result import ProbeResult
+from tdd.probe.evidence import ProbeResult, ProbeState, SetEvidence
 from tdd.procedures.ptdi import ptdi
 from tdd.study.claims import Claim, Setting
-
-__all__ = ["CLAIMS"]
 
 _DRAWS = 39
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tdd.study.named.record import NamedStudy
 
-__all__ = ["STUDIES", "Title", "load"]
-
 
 class Title(NamedTuple):
     """One line about a study."""

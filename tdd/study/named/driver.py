@@ -22,20 +22,6 @@ from tdd.study.results import StudyResult
 from tdd.study.store import as_study_shard
 from tdd.validate import InputError
 
-__all__ = [
-    "FinishedStudy",
-    "GridRun",
-    "dense_ranks",
-    "map_arrays",
-    "means",
-    "over_cells",
-    "run_named_study",
-    "run_options",
-    "run_shard",
-    "stacked",
-    "verdict_rows",
-]
-
 _RESULT, _UNFINISHED = "study.json", "unfinished"
 
 

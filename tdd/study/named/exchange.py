@@ -25,8 +25,6 @@ from tdd.study.named.driver import map_arrays, run_options, stacked
 from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
 
-__all__ = ["STUDIES", "OrderedShards", "ShardPool", "TestedShards"]
-
 TESTS = ("combined", "rank_sum", "exact", "t", "permutation")
 NUM_DRAWS = 999
 NUM_EXAMPLES, GAIN = 1_000, 0.1

@@ -22,8 +22,6 @@ from tdd.study.named.record import Columns, Example, ExpectedBound, Figure, Name
 from tdd.study.results import StudyResult
 from tdd.validate import InputError
 
-__all__ = ["STUDIES", "JointPool", "SomeModels"]
-
 SIGNAL = 3.0
 NUM_MODELS, MEMBER_FRACTION = (2, 3, 5, 8), 0.1
 THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)

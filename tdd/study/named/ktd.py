@@ -18,8 +18,6 @@ from tdd.study.named.driver import GridRun
 from tdd.study.named.record import Columns, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
 
-__all__ = ["STUDIES", "AnyLaw", "KnockoffPool"]
-
 LAWS: tuple[Any, ...] = ("normal", "exponential", "negative_exponential")
 NUM_TESTS, SIGNAL, NUM_VALIDATION = 200, 2.0, 100
 RULES = ("ktd/ktd", "ktd/multi", "ktd/derandomized")

@@ -12,13 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.procedures.ptdi import ptdi
-from tdd.study.blocks import simulate
 from tdd.study.named.driver import means, over_cells, run_options
 from tdd.study.named.record import Example, ExpectedBound, Figure, NamedStudy, StudyOptions
 from tdd.study.pool import Pool, resample
 from tdd.study.results import StudyResult
-
-__all__ = ["STUDIES", "pool"]
+from tdd.study.runner import simulate
 
 NUM_NONMEMBERS, NUM_MEMBERS, SHIFT, POOL_SEED = 387, 388, 1.5, 0
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)

@@ -12,18 +12,6 @@ import numpy as np
 
 from tdd.validate import InputError
 
-__all__ = [
-    "Columns",
-    "Example",
-    "ExpectedBound",
-    "Figure",
-    "NamedStudy",
-    "Needs",
-    "StudyOptions",
-    "read_columns",
-    "verdict",
-]
-
 _SURE = 3.0  # standard errors above the bound
 
 

@@ -14,14 +14,12 @@ import numpy as np
 from tdd.procedures.td4eval import td4eval
 from tdd.records import Null, pytree
 from tdd.study.baselines import auc
-from tdd.study.blocks import simulate
 from tdd.study.designs import CorrelatedDetectors, Sample
 from tdd.study.methods import StudyMethod, method
 from tdd.study.named.driver import GridRun, dense_ranks, means
 from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
-
-__all__ = ["STUDIES", "DetectorPool", "Mislabelled"]
+from tdd.study.runner import simulate
 
 SIGNALS, CORRELATION, NUM_CALIBRATION, NUM_TESTS, CLEAN = (2.5, 1.5, 1.0, 0.5, 0.0), 0.3, 400, 200, 0.5
 VALIDATION = 0.3

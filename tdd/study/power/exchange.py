@@ -16,14 +16,11 @@ from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
 from tdd.study import checks
 from tdd.study.engine import prepared
-from tdd.study.power.plans import ExchangePlan
-from tdd.study.power.search import Effect, smallest_effect
+from tdd.study.power import ExchangePlan
 from tdd.study.power.shards import TESTS, ShardEffect, ShardLogProbs, log10_floor, num_draws, shard_sums, survival_table
-from tdd.study.power.simulate import binomial_error
+from tdd.study.power.simulate import Effect, binomial_error, smallest_effect
 from tdd.validate import InputError
 from tdd.validate.arrays import check_choice
-
-__all__ = ["expected_exchange_power"]
 
 _DRAWS = 99_999  # relabellings of the test itself
 

@@ -12,13 +12,10 @@ from tdd.procedures.procedure import Procedure
 from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
 from tdd.study import checks
-from tdd.study.power.plans import PowerPlan
+from tdd.study.power import PowerPlan
 from tdd.study.power.scores import LabelledScores, NormalScores, ScorePool
-from tdd.study.power.search import smallest_count
-from tdd.study.power.simulate import Rule, Simulator, as_rule
+from tdd.study.power.simulate import Rule, Simulator, as_rule, smallest_count
 from tdd.validate import InputError
-
-__all__ = ["expected_power"]
 
 _FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _LARGE = 1_000  # default n and m of normal scores

@@ -18,8 +18,6 @@ from tdd.texts import rows as text_checks
 from tdd.validate import InputError
 from tdd.validate.files import read_npz
 
-__all__ = ["is_exchange_run", "read_exchange_run", "read_lab_run", "read_labelled"]
-
 _TEXTS = ("candidates.jsonl", "calibration.jsonl", "known_members.jsonl")
 
 

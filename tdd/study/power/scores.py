@@ -28,8 +28,6 @@ from tdd.validate.arrays import check_choice
 
 _IQR = 1.349  # interquartile range of N(0, 1)
 
-__all__ = ["LabelledScores", "NormalScores", "ScorePool"]
-
 
 @dataclasses.dataclass(frozen=True)
 class NormalScores:

@@ -14,22 +14,11 @@ import numpy as np
 
 from tdd.kernels import betting, permutation, randomization, rank_sum, sequential, student
 from tdd.records import Null, pytree
-from tdd.study import blocks
 from tdd.study.checks import as_float
 from tdd.study.designs import SHARD_LAWS, Sample, SkewedShards
+from tdd.study.runner import BlockSums, sum_over_blocks
 from tdd.validate import InputError
 from tdd.validate.arrays import check_choice
-
-__all__ = [
-    "TESTS",
-    "ResampledShards",
-    "ShardEffect",
-    "ShardLogProbs",
-    "log10_floor",
-    "num_draws",
-    "shard_sums",
-    "survival_table",
-]
 
 TESTS = ("combined", "rank_sum", "exact", "t", "permutation", "e_process")
 _FEWEST_DRAWS = 999
@@ -246,7 +235,7 @@ def log10_floor(test: str, num_shards: int, num_shuffles: int, draws: int) -> fl
 @functools.lru_cache(maxsize=32)
 def shard_sums(
     tests: tuple[str, ...], num_levels: int, draws: int, numbers: int, devices: tuple[Any, ...]
-) -> blocks.BlockSums:
+) -> BlockSums:
     """The compiled sums; operands are design, number of shards, survival table, levels [A] and key.
 
     `draws` are the relabellings of "exact"; `numbers`, those that one sample of the design holds, decide how many
@@ -300,4 +289,4 @@ def shard_sums(
         counts = jnp.zeros((len(tests), num_levels), jnp.uint32)
         return Rejections(counts, jnp.zeros(num_levels, jnp.uint32))
 
-    return blocks.sum_over_blocks(one_block, zero, lanes=lanes, devices=devices)
+    return sum_over_blocks(one_block, zero, lanes=lanes, devices=devices)

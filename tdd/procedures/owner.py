@@ -1,7 +1,12 @@
-"""Dataset inference: is a whole set of texts more member-like than texts of the same owner that were kept back?"""
+"""The data owner's tests, beside what was kept back: other versions of the documents, or other texts of one kind.
+
+Version test: of each document one version, drawn at random, was published, and the others were kept. Dataset inference:
+is a whole set of texts more member-like than texts of the same owner that were kept?
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any, Literal
@@ -11,25 +16,92 @@ import jax.numpy as jnp
 
 from tdd.kernels import discriminant, permutation, ranks, set_statistics, student
 from tdd.procedures.calls import ordered_panels, tracing
+from tdd.procedures.exchangeability import ExchangeabilityResult, exchangeability
 from tdd.records import Guarantee, TestResult, pytree
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "FEWEST",
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "DatasetInferenceResult",
-    "dataset_inference",
-    "log_smallest_p",
-    "split_p_value",
-]
+_SIZE = "P(p <= alpha) <= alpha if the model was trained without the published versions, or on all versions alike"
+_DRAWN = (
+    "which version of each document was published was drawn uniformly at random from all of its versions, for every "
+    "document independently; a human original beside its paraphrases was not drawn",
+    "versions, score and test were fixed before any score was seen",
+)
+
+_INFINITE = "{count} of {size} scores are infinite; use NaN for a score that is missing: its document is left out"
+
+VERSION_GUARANTEES: dict[str, Guarantee] = {
+    "rank_sum": Guarantee.finite_sample(_SIZE, _DRAWN, "Lehmann & Romano (2005), theorem 15.2.2, in each document"),
+    "exact": Guarantee.finite_sample(_SIZE, _DRAWN, "Lehmann & Romano (2005), theorems 15.2.1 and 15.2.2"),
+    "combined": Guarantee.finite_sample(_SIZE, _DRAWN, "Bonferroni over rank_sum and exact"),
+    "t": Guarantee(
+        "P(p <= alpha) <= alpha in the limit of many documents",
+        (*_DRAWN, "differences between private and published scores are independent and identically distributed"),
+        "asymptotic",
+        "STAMP: Rastogi et al. (2025), the paired t-test",
+    ),
+}
+
+
+def version_test(
+    published: Any,
+    private: Any,
+    *,
+    test: Literal["rank_sum", "exact", "combined", "t"] = "rank_sum",
+    key: jax.Array | None = None,
+    mask: Any = None,
+) -> ExchangeabilityResult:
+    """Test whether a model was trained on the published versions of documents whose other versions were kept back.
+
+    An owner writes k + 1 versions of each of n documents (rephrasings, or copies with watermarks), publishes one that
+    is drawn at random and keeps the others. To a model that has not seen the published ones they are versions as any.
+
+    Guarantee: P(p <= alpha) <= alpha if which version of each document was published was drawn uniformly at random and
+    the model was trained without the published versions; finite-sample, but for test="t". If the human originals were
+    published and paraphrases kept, nothing was drawn, and a small p-value shows no training.
+
+    Args:
+      published: [n] scores of the published versions, LOWER = more member-like, as `tdd.score` gives them. Versions
+        differ in length: take a score a token, such as "loss".
+      private: [n, k] scores of the private versions, k >= 1.
+      test: "rank_sum": how many private versions each published one undercuts, summed, against its exact law; smallest
+        possible p-value (k + 1)^-n. "exact": the sum of published scores against sums with random other versions in
+        their place. "combined": the better of the two, at twice its p-value. "t": the paired t-test of the paper,
+        asymptotic. Ties count against the published version.
+      key: PRNG key for "exact" and "combined".
+      mask: [n] bool, True = real document. A document with a NaN is left out and counted as masked.
+
+    Returns:
+      `ExchangeabilityResult`, documents in place of shards and private versions in place of shuffles: `shard_ranks`
+      holds how many private versions each published one undercuts. Cost and types as `tdd.exchangeability`.
+
+    Raises:
+      InputError: wrong shapes, infinite values, no document or private version, an unknown test, a missing key.
+
+    >>> result = version_test([2.0, 1.5, 3.1], [[2.4, 2.2], [1.9, 1.7], [3.0, 3.3]])
+    >>> result.shard_ranks.tolist(), round(27 * float(result.p_value), 4)
+    ([2, 2, 1], 4.0)
+
+    References: Rastogi et al. (2025), STAMP, whose test is "t".
+    """
+    arrays.check_choice(test, tuple(VERSION_GUARANTEES), "test")
+    published = arrays.as_vector(published, "published")
+    private = arrays.as_matrix(private, "private", "[documents, versions]")
+    if not private.size or len(private) != len(published):
+        raise InputError(
+            f"published must be [documents] and private [documents, versions], got {published.shape} and "
+            f"{private.shape}; give every document the same number of private versions"
+        )
+    for name, values in (("published", published), ("private", private)):
+        arrays.check_finite(values, name, _INFINITE)
+    found = exchangeability(-published, -private, test=test, key=key, mask=mask)
+    return dataclasses.replace(found, method=f"version_test/{test}", guarantee=VERSION_GUARANTEES[test])
+
 
 FEWEST = 4
 """Items of a set: two in each half."""
 NUM_DRAWS = 9_999
 """Random labellings of a split, if nothing else is said."""
 
-_TESTS = ("permutation", "t")
 _ASSUMED = (
     "if the model was trained on neither set, the vectors of K scores of suspect and held-out items are exchangeable: "
     "one kind of text, divided item by item at random or by nothing that the scores see, and prepared and scored in "
@@ -37,7 +109,7 @@ _ASSUMED = (
     "the mean of each",
     "the K scores, the test and the number of splits were fixed before any score was seen",
 )
-GUARANTEES: dict[str, Guarantee] = {
+DATASET_GUARANTEES: dict[str, Guarantee] = {
     "permutation": Guarantee.finite_sample(
         "P(p <= alpha) <= alpha if the model was trained on neither set",
         _ASSUMED,
@@ -50,7 +122,10 @@ GUARANTEES: dict[str, Guarantee] = {
         "Maini et al. (2024), section 5, without the removal of outliers; Rueger (1978) over splits",
     ),
 }
-GUARANTEE_ROWS = [("tdd.dataset_inference", f'test="{name}"', guarantee) for name, guarantee in GUARANTEES.items()]
+GUARANTEE_ROWS = [
+    *(("tdd.version_test", f'test="{name}"', guarantee) for name, guarantee in VERSION_GUARANTEES.items()),
+    *(("tdd.dataset_inference", f'test="{name}"', guarantee) for name, guarantee in DATASET_GUARANTEES.items()),
+]
 
 
 @pytree("method", "guarantee")
@@ -131,7 +206,7 @@ def dataset_inference(
 
     References: Maini, Jia, Papernot & Dziedzic (2024), "LLM Dataset Inference: Did you train on my dataset?".
     """
-    arrays.check_choice(test, _TESTS, "test")
+    arrays.check_choice(test, tuple(DATASET_GUARANTEES), "test")
     arrays.check_key(key, "the splits")
     num_splits, num_draws = arrays.as_count(num_splits, "num_splits"), arrays.as_count(num_draws, "num_draws")
     suspect = arrays.as_matrix(suspect, "suspect", "[scores, items]")
@@ -192,7 +267,7 @@ def _dataset_inference(heldout, suspect, heldout_mask, suspect_mask, key, test, 
         num_suspect=jnp.sum(suspect_mask, dtype=jnp.int32),
         num_heldout=jnp.sum(heldout_mask, dtype=jnp.int32),
         method=f"dataset_inference/{test}",
-        guarantee=GUARANTEES[test],
+        guarantee=DATASET_GUARANTEES[test],
     )
 
 
