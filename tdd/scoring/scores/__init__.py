@@ -1,4 +1,4 @@
-"""Scores of texts from token statistics, one a file; all loss-like: LOWER = MORE member-like.
+"""Scores of texts from token statistics; all loss-like: LOWER = MORE member-like.
 
 A user writes one by its name and options: "loss", "min_k:k=0.1", "max_renyi:gamma=inf,k=0".
 """
@@ -26,8 +26,10 @@ __all__ = [
     "Pass",
     "Score",
     "ScoreRequest",
+    "as_float",
     "check_fraction",
     "check_given",
+    "check_named",
     "check_positive",
     "check_score_names",
     "first_occurrences",
@@ -131,25 +133,25 @@ class Score:
 class _ByName(Mapping[str, Score]):
     """Scores by name; the file of a score is imported when the score is looked up."""
 
-    def __init__(self, *names: str) -> None:
-        self._names = names
+    _MODULES: Mapping[str, str] = {
+        "loss": "tokens", "zlib": "tokens", "lowercase": "passes", "reference": "passes", "min_k": "tokens",
+        "min_k_plus_plus": "tokens", "m_entropy": "tokens", "max_renyi": "tokens", "grad_norm": "passes",
+        "acmia": "tokens", "surp": "tokens", "dc_pdd": "tokens", "camia": "camia", "diversity": "tokens",
+        "recall": "passes", "con_recall": "passes", "lira": "passes", "rmia": "passes", "fsd": "fsd",
+    }  # fmt: skip
 
     def __getitem__(self, name: str) -> Score:
-        if name not in self._names:
-            raise KeyError(name)
-        return importlib.import_module(f"{__name__}.{name}").SCORE
+        scores = importlib.import_module(f"{__name__}.{self._MODULES[name]}").SCORES
+        return next(score for score in scores if score.name == name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._MODULES)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._MODULES)
 
 
-SCORES: Mapping[str, Score] = _ByName(
-    "loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi", "grad_norm",
-    "acmia", "surp", "dc_pdd", "camia", "diversity", "recall", "con_recall", "lira", "rmia", "fsd",
-)  # fmt: skip
+SCORES: Mapping[str, Score] = _ByName()
 """Name -> score."""
 
 BESIDE: Mapping[str, str] = {
@@ -357,15 +359,26 @@ def check_fraction(parameter: str, value: Any, *, allow_zero: bool) -> Fraction:
     return fraction
 
 
+def as_float(value: Any) -> float:
+    """The number that a word means, NaN where it means none."""
+    try:
+        return float(value)
+    except ValueError:
+        return math.nan
+
+
 def check_positive(parameter: str, value: Any) -> float:
     """A finite number above 0."""
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
+    if not 0 < (number := as_float(value)) < math.inf:
         raise InputError(f"{parameter}={value!s} must be a finite number above 0")
     return number
+
+
+def check_named(parameter: str, hint: str, named: Mapping[str, Any] | Sequence[str], value: Any) -> Any:
+    """One of some words, or what it stands for in a mapping; `hint` says which there are."""
+    if value not in named:
+        raise InputError(f"{parameter}={value!r} is unknown; {hint}")
+    return named[value] if isinstance(named, Mapping) else value
 
 
 def _bad_syntax(text: Any) -> InputError:
