@@ -33,16 +33,13 @@ _STACK = re.compile(r"layers(_from_\d+)?")
 class Placement:
     """Devices and type of the parameters.
 
-    Attributes:
-      mesh: A mesh of one axis (`AxisType.Auto`) over which each parameter is sharded, or None for JAX's default device.
-      dtype: Type of all parameters; None keeps each as it is stored.
-
     Raises:
       InputError: The mesh has another number of axes, or another type of axis.
     """
 
+    # a mesh of one axis (`AxisType.Auto`) over which each parameter is sharded, or None for JAX's default device
     mesh: Mesh | None = None
-    dtype: Any = None
+    dtype: Any = None  # type of all parameters; None keeps each as it is stored
 
     def __post_init__(self) -> None:
         if self.mesh is not None:

@@ -62,21 +62,13 @@ GUARANTEE_ROWS = [
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    """Items that a rule flagged without a look at the model.
+    """Items that a rule flagged without a look at the model."""
 
-    Attributes:
-      num_candidates: candidates given.
-      num_flagged: flagged ones, which are decided on.
-      num_calibration: calibration items given.
-      num_calibration_flagged: flagged ones, which calibrate; None where the rule was not applied to them.
-      warning: empty where it was.
-    """
-
-    num_candidates: int
-    num_flagged: int
-    num_calibration: int
-    num_calibration_flagged: int | None
-    warning: str
+    num_candidates: int  # candidates given
+    num_flagged: int  # flagged ones, which are decided on
+    num_calibration: int  # calibration items given
+    num_calibration_flagged: int | None  # flagged ones, which calibrate; None where the rule was not applied to them
+    warning: str  # empty where it was
 
 
 class Restricted(NamedTuple):
@@ -99,7 +91,6 @@ def restrict_to_flagged(inputs: Inputs, flagged: Any, calibration_flagged: Any, 
     hits are not, since a text that shares passages with the training data scores lower than others, seen or not.
 
     Args:
-      inputs: all texts.
       flagged: ids of the flagged candidates: a path, a list, or a table with a field id, doc_id or doc_hash. Several
         lines an item are one. All lines are hits if the table has none of the following fields; otherwise the first
         of them decides: flagged, contaminated, overlap, num_overlaps, ngrams, hits, count. A line is a hit by true,

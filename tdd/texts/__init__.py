@@ -109,17 +109,12 @@ def hash_texts(ids: Sequence[str], texts: Sequence[str]) -> str:
 
 
 class TextColumns(NamedTuple):
-    """The texts of one table.
+    """The texts of one table."""
 
-    Attributes:
-      texts: N texts with ids and labels.
-      knockoffs: k `Texts`, the j-th with the j-th paraphrase of every text, in the same order and with the same ids.
-      groups: N names of clusters (the book of a passage), or an empty tuple.
-    """
-
-    texts: Texts
+    texts: Texts  # N texts with ids and labels
+    # k `Texts`, the j-th with the j-th paraphrase of every text, in the same order and with the same ids
     knockoffs: tuple[Texts, ...]
-    groups: tuple[str, ...]
+    groups: tuple[str, ...]  # N names of clusters (the book of a passage), or an empty tuple
 
 
 def load_text_columns(

@@ -1139,7 +1139,7 @@ STUDIES = (
     ),
     Fault(
         "verdict: a failed baseline is let through",
-        "tdd/audit/summary.py",
+        "tdd/audit/assemble.py",
         "baseline.p_value <= level",
         "baseline.p_value <= level / 10",
         ("tests/audit/test_verdict.py",),
@@ -1195,7 +1195,7 @@ STUDIES = (
     ),
     Fault(
         "verdict: the share of either role may be small",
-        "tdd/audit/summary.py",
+        "tdd/audit/assemble.py",
         "max(fractions) > _FRACTION",
         "min(fractions) > _FRACTION",
         ("tests/audit/test_verdict.py",),
@@ -1338,7 +1338,7 @@ WORDS = (
     ),
     Fault(
         "slices: they begin one position late",
-        "tdd/logprobs/slices.py",
+        "tdd/logprobs/record.py",
         "enumerate(entry.slices[offset:])",
         "enumerate(entry.slices[:])",
         ("tests/logprobs/test_statistics.py",),

@@ -85,11 +85,7 @@ IGNORED = frozenset((_PROVENANCE + _TRAINING_AND_OTHER_HEADS + _GENERATION).spli
 
 
 def family_of_config(config: Mapping[str, Any], where: str) -> Family:
-    """The family of a config.json, after checking its keys.
-
-    Args:
-      config: Contents of the file.
-      where: Path of the file, for messages.
+    """The family of a config.json, the file `where`, after checking its keys.
 
     Raises:
       InputError: Unsupported or missing `model_type`, an unknown key, or a value that is not implemented.
