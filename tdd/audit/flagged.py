@@ -117,7 +117,8 @@ def restrict_to_flagged(inputs: Inputs, flagged: Any, calibration_flagged: Any, 
         tuple(np.array(names, object)[keep[owner]]) if names and owner in keep else names
         for owner, names in (("candidate", inputs.clusters), ("calibration", inputs.calibration_clusters))
     )
-    everything = [keep.get(role.owner, np.ones(len(inputs.roles[role]), bool)) for role in _decided(inputs)]
+    decided = [role for role in (Role("candidate"), Role("calibration")) if role in inputs.roles]
+    everything = [keep.get(role.owner, np.ones(len(inputs.roles[role]), bool)) for role in decided]
     groups = inputs.ignored_groups
     if groups:
         groups = tuple(np.array(groups, object)[np.concatenate(everything)])
@@ -132,10 +133,6 @@ def restrict_to_flagged(inputs: Inputs, flagged: Any, calibration_flagged: Any, 
         warning,
     )
     return Restricted(Inputs(roles, clusters, calibration_clusters, groups), flags, _ALIKE if both else _APART, hashes)
-
-
-def _decided(inputs: Inputs) -> list[Role]:
-    return [role for role in (Role("candidate"), Role("calibration")) if role in inputs.roles]
 
 
 def _take(texts: Texts, keep: np.ndarray | None) -> Texts:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tdd.records import Texts
 from tdd.scoring.tokenise import check_token_ids, token_ids
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 
 __all__ = ["Corpus", "check_apart", "facts_of", "read_corpus", "read_prefix"]
 
@@ -49,9 +49,9 @@ def check_apart(beside: Mapping[str, Texts], texts: Texts) -> None:
         for what, scored in apart.items():
             both = [one for one, text in zip(scored.ids, _bare(scored), strict=True) if text in there]
             if both:
-                shown = ", ".join(map(repr, both[:5])) + (" ..." if len(both) > 5 else "")
                 raise InputError(
-                    f"{len(both)} of {what} {'is' if len(both) == 1 else 'are'} in {argument}: {shown}; the score of a "
+                    f"{len(both)} of {what} {'is' if len(both) == 1 else 'are'} in {argument}: "
+                    f"{some([*map(repr, both)])}; the score of a "
                     f"text must not rest on the text itself: remove it from {argument}"
                 )
 

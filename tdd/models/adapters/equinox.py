@@ -64,7 +64,8 @@ def from_equinox(
     import equinox as eqx
 
     check_module("module", module, "Equinox module", isinstance(module, eqx.Module))
-    params, static = eqx.partition(eqx.nn.inference_mode(module), _is_array)
+    arrays = (jax.Array, np.ndarray, np.generic)
+    params, static = eqx.partition(eqx.nn.inference_mode(module), lambda leaf: isinstance(leaf, arrays))
     leaves, structure = jax.tree.flatten(static)
     for leaf in (*leaves, structure):
         check_hashable("module", leaf)
@@ -100,7 +101,3 @@ class EquinoxCall:
         module = eqx.combine(params, jax.tree.unflatten(self.structure, self.leaves))
         function = bound(module, self.method, self.arguments)
         return function(*inputs) if self.batched else jax.vmap(function)(*inputs)
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))

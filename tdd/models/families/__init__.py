@@ -15,8 +15,7 @@ from typing import Any
 
 from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
-from tdd.models.weights import some
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 
 __all__ = ["FAMILIES", "IGNORED", "REQUIRED", "family_of_config", "family_of_spec"]
 
