@@ -310,7 +310,7 @@ def score_leaks(seeds: int) -> dict[str, Any]:
             used = Texts(texts.ids[:taken], tuple(f"{text} " for text in texts.texts[:taken]))
             models, beside = {"text": audited}, {}
             if name == "recall":
-                beside["prefix"] = read_prefix(used, tokenizer, lm.vocab_size).tokens
+                beside["prefix"] = read_prefix(used, tokenizer, lm.vocab_size)
             else:
                 models["tuned"] = audited._replace(params=tune(lm, params, tokenizer, used.texts, rate=0.01)[0])
             scores = unguarded(models, texts, name, beside)

@@ -1,6 +1,6 @@
 """Training-data detection with a controlled error rate.
 
-Texts → TokenBatch → TokenStats → Scores → Evidence → Selection → Report. The public names, listed in `__init__.pyi`,
+Texts → TokenStats → Scores → Evidence → Selection → Report. The public names, listed in `__init__.pyi`,
 are loaded on first use: `import tdd` itself imports neither jax nor flax nor transformers.
 """
 

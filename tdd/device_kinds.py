@@ -17,21 +17,14 @@ _UNKNOWN = 16 * _GIB
 
 @dataclasses.dataclass(frozen=True)
 class DeviceKind:
-    """One kind of device.
+    """One kind of device."""
 
-    Attributes:
-      platform: "cpu", "gpu" or "tpu".
-      memory: Bytes that programs may use on it; of a CPU, which shares the host's, None.
-      peak: bfloat16 flop a second of matrix products, as its maker states it; None if it is not known.
-      bandwidth: Bytes of its memory a second, as its maker states it; None if it is not known.
-      title: What `jax.Device.device_kind` begins with, of a kind that is known by name.
-    """
-
-    platform: str
-    memory: int | None
+    platform: str  # "cpu", "gpu" or "tpu"
+    memory: int | None  # bytes that programs may use on it; of a CPU, which shares the host's, None
+    # bfloat16 flop a second of matrix products, as its maker states it; None if it is not known
     peak: float | None = None
-    bandwidth: float | None = None
-    title: str = ""
+    bandwidth: float | None = None  # bytes of its memory a second, as its maker states it; None if it is not known
+    title: str = ""  # what `jax.Device.device_kind` begins with, of a kind that is known by name
 
     @property
     def wide(self) -> bool:

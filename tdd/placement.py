@@ -33,16 +33,13 @@ _STACK = re.compile(r"layers(_from_\d+)?")
 class Placement:
     """Devices and type of the parameters.
 
-    Attributes:
-      mesh: A mesh of one axis (`AxisType.Auto`) over which each parameter is sharded, or None for JAX's default device.
-      dtype: Type of all parameters; None keeps each as it is stored.
-
     Raises:
       InputError: The mesh has another number of axes, or another type of axis.
     """
 
+    # a mesh of one axis (`AxisType.Auto`) over which each parameter is sharded, or None for JAX's default device
     mesh: Mesh | None = None
-    dtype: Any = None
+    dtype: Any = None  # type of all parameters; None keeps each as it is stored
 
     def __post_init__(self) -> None:
         if self.mesh is not None:
@@ -55,15 +52,9 @@ class Placement:
         return self.mesh is not None and any(device.process_index != index for device in self.mesh.devices.flat)
 
     def single(self, shape: tuple[int, ...], dtype: Any, read: Callable[[], Any]) -> jax.Array:
-        """A parameter that is one stored tensor.
+        """A parameter that is one stored tensor, in `self.dtype` or as stored, in `dtype`; the devices convert it.
 
-        Args:
-          shape: Shape of the tensor.
-          dtype: Type of the tensor as stored; of the parameter too, unless `self.dtype` is set.
-          read: Returns the tensor; called once. On CPU it may become the parameter without a copy: it must not change.
-
-        Returns:
-          The parameter, in `self.dtype` or in `dtype`; the devices convert it.
+        `read` is called once. On CPU the tensor may become the parameter without a copy: it must not change.
 
         Raises:
           InputError: `read` returns another shape.
@@ -74,16 +65,9 @@ class Placement:
         return put if put.dtype == target else jax.block_until_ready(_cast(put, target, sharding))
 
     def stacked(self, num_layers: int, shape: tuple[int, ...], dtype: Any, read: Callable[[int], Any]) -> jax.Array:
-        """A parameter that is a stack of one stored tensor per layer.
+        """A parameter [L, *shape] that is a stack of one stored tensor per layer; its type is as of `single`.
 
-        Args:
-          num_layers: L.
-          shape: Shape of the tensor of one layer.
-          dtype: Common type of the tensors as stored; of the parameter too, unless `self.dtype` is set.
-          read: Layer -> its tensor; called once per layer, in order, each after the one before it is in its place.
-
-        Returns:
-          The parameter [L, *shape], in `self.dtype` or in `dtype`; the devices convert it.
+        `read` gives the tensor of a layer; it is called in order, each time after the one before is in its place.
 
         Raises:
           InputError: `read` returns another shape.

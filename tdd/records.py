@@ -1,6 +1,6 @@
 """The records that the stages hand to each other.
 
-Texts → TokenBatch → TokenStats → Scores → Evidence → Selection → Report. Records whose fields are arrays are frozen
+Texts → TokenStats → Scores → Evidence → Selection → Report. Records whose fields are arrays are frozen
 dataclasses registered as pytrees: arrays are data, names, polarities and guarantees are static, so they travel
 through `jax.jit` unchanged. Axis letters: n calibration, m test, B batch, T tokens, V vocabulary, D hidden width.
 """
@@ -34,7 +34,6 @@ __all__ = [
     "Selection",
     "TestResult",
     "Texts",
-    "TokenBatch",
     "TokenStats",
     "pytree",
 ]
@@ -111,20 +110,6 @@ class Texts:
 
 
 @pytree()
-class TokenBatch:
-    """Token ids, right-padded to one length.
-
-    Attributes:
-      tokens: [B, T] int32 token ids; what stands in padding is irrelevant.
-      mask: [B, T] bool, True where the token is a scored *target*. `mask[:, 0]` is always False: nothing
-        precedes the first token.
-    """
-
-    tokens: jax.Array
-    mask: jax.Array
-
-
-@pytree()
 class TokenStats:
     """Statistics of the model's next-token distribution at every scored target, in nats.
 
@@ -140,7 +125,8 @@ class TokenStats:
       renyi_inf: Renyi entropy of order infinity, -max_v log p_v.
       m_entropy: modified entropy, -(1 - p_y) log p_y - sum over v != y of p_v log(1 - p_v).
       rank: number of vocabulary entries strictly more likely than the target.
-      mask: [B, T] bool, as in `TokenBatch`.
+      mask: [B, T] bool, True where the token is a scored *target*. `mask[:, 0]` is always False: nothing precedes the
+        first token.
       tokens: [B, T] int32, the targets' ids; None where no score asks for them.
     """
 

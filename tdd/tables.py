@@ -18,7 +18,7 @@ from tdd.runs.plain_csv import StringColumn, coded_words
 from tdd.texts import read_rows
 from tdd.texts import rows as text_checks
 from tdd.texts.rows import Place, Rows, is_absent, number_of
-from tdd.validate import InputError, as_names
+from tdd.validate import InputError, as_names, some
 
 __all__ = ["Role", "ScoreTable", "load_score_table"]
 
@@ -181,7 +181,7 @@ def _read_part(
     names = _score_names(source, scores, rows.fields, taken)
     for name in flipped:
         if name not in names:
-            raise InputError(f"higher_is_member names {name!r}, which is not among the scores: {_list(names)}")
+            raise InputError(f"higher_is_member names {name!r}, which is not among the scores: {some(names, _SHOWN)}")
 
     if id_field is None:
         prefix = "" if role == "candidate" else f"{role}-"
@@ -260,14 +260,14 @@ def _score_names(
     free = [field for field in fields if field not in taken]
     if scores is None:
         if len(free) != 1:
-            raise InputError(f"{source}: name the score columns with scores=; columns left: {_list(free)}")
+            raise InputError(f"{source}: name the score columns with scores=; columns left: {some(free, _SHOWN)}")
         return tuple(free)
     names = (scores,) if isinstance(scores, str) else tuple(scores)
     if not names:
-        raise InputError(f"{source}: scores= is empty; columns left: {_list(free)}")
+        raise InputError(f"{source}: scores= is empty; columns left: {some(free, _SHOWN)}")
     for name in names:
         if name not in fields:
-            raise InputError(f"{source}: there is no score column {name!r}; columns found: {_list(fields)}")
+            raise InputError(f"{source}: there is no score column {name!r}; columns found: {some(fields, _SHOWN)}")
         if name in taken:
             raise InputError(f"{source}: column {name!r} is used for ids, roles, labels or groups, not as a score")
         if names.count(name) > 1:
@@ -359,7 +359,7 @@ def _check_ids_apart(parts: Mapping[str, ScoreTable]) -> None:
         if shared:
             raise InputError(
                 f"{part.source}: {len(shared)} ids of {role} items are also ids of {owner[shared[0]]} items "
-                f"({_list([repr(name) for name in shared])}); an item can have one role only"
+                f"({some([*map(repr, shared)], _SHOWN)}); an item can have one role only"
             )
         owner.update(dict.fromkeys(part.ids, role))
 
@@ -380,10 +380,3 @@ def _number(value: Any) -> float | None:
         return float("inf")
     except (ValueError, TypeError):
         return None
-
-
-def _list(names: Sequence[str]) -> str:
-    if not names:
-        return "none"
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(str, names[:_SHOWN])) + more

@@ -1,4 +1,7 @@
-"""Scores by role → decision, diagnostics, bounds, and the run that says and stores them."""
+"""Scores by role → decision, diagnostics, bounds, and the run that says and stores them.
+
+The sentences of a run are made here: its outcome, reasons to withhold a verdict, warnings, and open points.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,44 @@ from typing import Any
 import numpy as np
 
 from tdd.audit.checks import cluster_sizes, effective_calibration_size, resolution, symmetry
-from tdd.audit.decide import Choices, Decision, SimultaneousBounds, complete_items, decide, simultaneous_bounds
-from tdd.audit.summary import RULE, failures, open_points, outcome, warnings_of
+from tdd.audit.decide import (
+    Choices,
+    Decision,
+    SimultaneousBounds,
+    complete_items,
+    decide,
+    level_in_words,
+    simultaneous_bounds,
+)
 from tdd.records import Evidence, Guarantee, Texts
 from tdd.runs.folder import Audit, log_findings, plain, run_head
 
-__all__ = ["RESERVED", "Items", "assemble"]
+__all__ = ["RESERVED", "Items", "assemble", "failures", "warnings_of"]
 
 RESERVED = ("id", "p_value", "adjusted", "selected", "statistic", "fdp_bound", "group", "label")
 """Columns of items.csv that no score may be called."""
 
 _PER_ITEM = ("selected", "p_values", "adjusted", "statistic", "warnings", "selection")
+
+_LEVEL, _FRACTION = 0.01, 0.01
+_RULE = (
+    "A verdict is withheld where a test speaks against exchangeability: the blind baseline, the sizes of clusters, or, "
+    "where more than 1% of the calibration items or of the candidates are copies or parts of texts of the other role, "
+    "their number against random divisions of the same items; for knockoffs alone the symmetry test. The levels of "
+    "these tests add up to 1%: where the assumptions hold, that happens in at most 1% of runs."
+)
+
+_UNITS = {
+    ("nonmember", "item"): ("candidates", "selected as training data", "non-members among the selected"),
+    ("nonmember", "drawn"): ("drawn candidates", "selected as training data", "non-members among the selected"),
+    ("nonmember", "cluster"): (
+        "clusters",
+        "selected as training data",
+        "clusters without any member among the selected clusters",
+    ),
+    ("member", "item"): ("candidates", "selected as clean", "contaminated items among the selected"),
+}
+"""(null, unit) -> name of the units, what the selected ones are, and what a false one is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +91,7 @@ def assemble(
     failed = failures(checks, decision)
     warnings = warnings_of(checks, decision, items.ignored_groups, stands=not failed)
     if failed:
-        void = Guarantee("nothing: a check speaks against its assumptions", decision.guarantee.assumes, "none", RULE)
+        void = Guarantee("nothing: a check speaks against its assumptions", decision.guarantee.assumes, "none", _RULE)
         decision = dataclasses.replace(decision, guarantee=void)
         bounds = SimultaneousBounds(False, "a check speaks against the assumptions of the bounds", bounds.delta)
     log_findings((*failed, *warnings))
@@ -70,8 +100,8 @@ def assemble(
         "options": dict(options),
         "inputs": dict(inputs),
         "model": model,
-        "outcome": outcome(decision, bounds, failed),
-        "verdict": {"stands": not failed, "failed": failed, "rule": RULE},
+        "outcome": _outcome(decision, bounds, failed),
+        "verdict": {"stands": not failed, "failed": failed, "rule": _RULE},
         "decision": {
             field.name: getattr(decision, field.name)
             for field in dataclasses.fields(decision)
@@ -80,7 +110,7 @@ def assemble(
         "certificate": bounds.summary(),
         "checks": checks,
         "warnings": warnings,
-        "open_points": open_points(
+        "open_points": _open_points(
             decision,
             failed,
             texts=model is not None,
@@ -125,3 +155,199 @@ def _item_columns(decision: Decision, bounds: SimultaneousBounds, items: Items) 
     if items.labels.size and (items.labels >= 0).any():
         columns["label"] = items.labels
     return columns
+
+
+def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
+    """Why no verdict is given, one sentence a failed check; empty where the verdict stands.
+
+    Guarantee: where calibration items and candidates (for knockoffs without calibration: originals and knockoffs of
+    known non-members) are exchangeable, P(a failure) <= 1%: the tests divide that level evenly.
+    """
+    failed = []
+    calibrated = decision.num_calibration > 0
+    sizes, shared = checks.get("cluster_sizes"), checks.get("sharing")
+    baseline = checks.get("blind_baseline")
+    level = _LEVEL / max(1, sum(check is not None for check in (sizes, shared, baseline))) * (1 + 1e-9)
+    if sizes is not None and sizes.p_value <= level:
+        failed.append(sizes.warning)
+    if calibrated and baseline is not None and baseline.warning and baseline.p_value <= level:
+        failed.append(
+            f"calibration items and candidates differ without looking at the model (AUC {baseline.auc:.3f}, "
+            f"p = {baseline.p_value:.3g}), so they are not exchangeable"
+        )
+    symmetry = checks.get("symmetry")
+    if not calibrated and symmetry is not None and symmetry.p_value <= _LEVEL:
+        failed.append(
+            f"the model tells known non-members from their knockoffs (p = {symmetry.p_value:.3g}), so these are not "
+            "exchangeable"
+        )
+    if calibrated and shared is not None and shared.p_value <= level:
+        for what, name in (("copies or near copies of items", "duplicates"), ("parts of texts", "overlap")):
+            check = checks.get(name)
+            if check is None:
+                continue
+            fractions = check.num_calibration / check.total_calibration, check.num_candidates / check.total_candidates
+            if max(fractions) > _FRACTION:
+                failed.append(
+                    f"{check.num_calibration} of {check.total_calibration} calibration items and "
+                    f"{check.num_candidates} of {check.total_candidates} candidates are {what} of the other role, more "
+                    f"than a division at random would make (p = {shared.p_value:.3g})"
+                )
+    return failed
+
+
+def warnings_of(
+    checks: Mapping[str, Any], decision: Decision, ignored_groups: Sequence[str], *, stands: bool
+) -> list[str]:
+    """Everything that the reader of the result must know; nothing of the selection where the verdict does not stand."""
+    warnings = [check.warning for check in checks.values() if check.warning]
+    for count, role in ((decision.num_missing, "candidates"), (decision.num_missing_calibration, "calibration items")):
+        if count:
+            alone = len(decision.columns) == 1 and not decision.statistic.size
+            what = f"{decision.score} is NaN" if alone else "one of their scores is NaN"
+            warnings.append(f"{count} {role} have no score ({what}) and were left out")
+    if decision.min_selections > decision.num_tests and "resolution" not in checks:
+        warnings.append(
+            f"nothing can be selected: {decision.method} at level {decision.alpha:g} needs at least "
+            f"{decision.min_selections} selections and there are {decision.num_tests} candidates"
+        )
+    divided = decision.proportion > 0 and not decision.statistic.size
+    if stands and decision.num_selected and decision.threshold > decision.alpha and divided:
+        found, single, remedy = (
+            ("members", "a member", ". ptdi:proportion=none selects no such item")
+            if decision.null == "nonmember"
+            else ("clean", "clean", "")
+        )
+        warnings.append(
+            f"selected candidates have p-values up to {decision.threshold:.2g}: the estimate that a fraction of "
+            f"{decision.proportion:.2f} of the candidates are {found} divides the p-values, so that adjusted ones are "
+            "below them. The list as a whole keeps its error rate; a single item with a large p-value is not shown to "
+            f"be {single}{remedy}"
+        )
+    if decision.guarantee.kind == "asymptotic":
+        warnings.append(f"the guarantee of {decision.method} is asymptotic: not proven for finite samples")
+    if decision.guarantee.kind == "none":
+        warnings.append(f"{decision.method} carries no guarantee: {decision.guarantee.controls}")
+    warnings += decision.warnings
+    if ignored_groups:
+        name = decision.method.partition("/")[0]
+        warnings.append(
+            f"the {len(ignored_groups)} items come from {len(set(ignored_groups))} groups; {name} takes items as "
+            "exchangeable one by one, which items of one group are not, so the error can exceed the level"
+        )
+    return warnings
+
+
+def _outcome(decision: Decision, bounds: SimultaneousBounds, failed: Sequence[str]) -> str:
+    """The number of candidates shown to be members (or clean), and the selection; or why there is no verdict.
+
+    These are two answers: far more items may be shown to be among the candidates than can be named.
+    """
+    if failed:
+        return (
+            f"No verdict: {'; '.join(failed)}. What the procedure selects then has no known error rate; it is in "
+            "items.csv, but it is not a finding. Correct the data and run again: see the warnings."
+        )
+    return _of_set(decision, bounds) + _of_items(decision)
+
+
+def _of_set(decision: Decision, bounds: SimultaneousBounds) -> str:
+    """The number of candidates shown to be members, or clean; empty where nothing is known."""
+    least, m = bounds.min_alternatives, decision.num_tests
+    if not bounds.applies or not least or decision.guarantee.kind != "finite-sample":
+        return ""
+    what = "were in the training data" if decision.null == "nonmember" else "are clean"
+    return (
+        f"At least {least} of the {m} candidates ({least / m:.0%}) {what}, with confidence "
+        f"{100 * (1 - bounds.delta):g}%. Which of them is another question: "
+    )
+
+
+def _of_items(decision: Decision) -> str:
+    """The selection and its error rate in two sentences."""
+    level = level_in_words(decision.alpha)
+    units, selected_as, errors = _UNITS[decision.null, decision.unit]
+    answer = (
+        f"{decision.num_units_selected} of {decision.num_units} {units} are {selected_as}"
+        if decision.num_units_selected
+        else f"None of {decision.num_units} {units} is {selected_as}"
+    )
+    if decision.unit == "cluster" and decision.num_units_selected:
+        answer += f" ({decision.num_selected} candidates)"
+    if decision.guarantee.kind == "none":
+        return f"{answer} at level {level}. This procedure carries no guarantee."
+    if not decision.guarantee.controls.startswith(("FDR", "GCR")):
+        return f"{answer} at level {level}. What is known of its errors: {decision.guarantee.controls}."
+    if "given the calibration sample" in decision.guarantee.controls:
+        return (
+            f"{answer} at level {level}. If the assumptions hold, {decision.guarantee.controls}; over repetitions of "
+            "the whole audit, calibration sample included, it is at most alpha + delta."
+        )
+    how = "" if decision.guarantee.kind == "finite-sample" else " when items are many (an asymptotic statement)"
+    bound = level if decision.bound == decision.alpha else f"{100 * decision.bound:.3g}%"
+    return (
+        f"{answer} at level {level}. If the assumptions hold, the expected fraction of {errors}, "
+        f"over repetitions of the whole audit, is at most {bound}{how} ({decision.guarantee.controls})."
+    )
+
+
+def _open_points(
+    decision: Decision,
+    failed: Sequence[str],
+    *,
+    texts: bool,
+    groups_ignored: bool,
+    symmetry_tested: bool,
+    beside: Sequence[str] = (),
+) -> Sequence[str]:
+    """The points that the run does not establish."""
+    points = [
+        "The level bounds an average over repetitions. The fraction of errors in this one list can be larger or "
+        "smaller.",
+    ]
+    if failed:
+        points = ["Which candidates were trained on, and how many: no verdict is given."]
+    elif not decision.num_selected:
+        points = ["Nothing was selected, so there is no list whose errors could be counted."]
+    if decision.num_calibration:
+        kind = "were not in the training data" if decision.null == "nonmember" else "were in the training data"
+        points.append(
+            f"That the calibration items {kind} is taken from whoever supplied them; no computation can check it."
+        )
+    else:
+        points.append(
+            "That the model treats a non-member and its knockoffs alike is taken from whoever made the knockoffs. A "
+            "model can prefer the style of the originals to that of paraphrases without having seen these texts; then "
+            "more of the selected are wrong than the level says. "
+            + (
+                "The symmetry test on known non-members can contradict the assumption and cannot prove it."
+                if symmetry_tested
+                else "Known non-members with knockoffs made the same way would allow a test of it, and "
+                'rule="conformal", which does not need it.'
+            )
+        )
+    points.append(
+        "A candidate that is not selected is not shown to be absent from the training data."
+        if decision.null == "nonmember"
+        else "A candidate that is not selected is not shown to be contaminated."
+    )
+    if not texts:
+        points.append(
+            "Only scores were seen: duplicates and differences in content between calibration and candidates could not "
+            "be looked for."
+        )
+    if beside:
+        points.append(
+            f"That {', '.join(beside)} and the options of the scores were fixed before any result was seen is taken "
+            "from whoever ran the audit; no text to score is among these texts."
+        )
+    if decision.unit == "cluster":
+        points.append(
+            "Clusters are decided on, not their items: a selected cluster is not one of non-members only, and which of "
+            "its items are members is left open."
+        )
+    if groups_ignored:
+        points.append(
+            "Items come in groups. The guarantee takes items as exchangeable one by one; within groups they may not be."
+        )
+    return points

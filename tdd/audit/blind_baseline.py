@@ -40,6 +40,7 @@ GUARANTEE_ROWS = [("tdd.run_audit", "blind baseline", GUARANTEE)]
 
 _LEVEL_INVERSE = 100
 _NUM_PERMUTATIONS = 299
+_FOLDS = 5
 _MIN_UNITS = 10
 _MAX_TEXTS = 2_000
 _MAX_CHARACTERS = 5_000
@@ -89,7 +90,6 @@ def blind_baseline(
     candidates: Texts | Sequence[str],
     *,
     seed: int,
-    folds: int = 5,
     groups: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
     view: View | None = None,
 ) -> BlindBaseline:
@@ -101,18 +101,15 @@ def blind_baseline(
     unit length are blind to a shift of length, and a line end is lost among the words of a text; either moves every
     score.)
     Classifier: logistic regression (L2, C = 1, free intercept). Statistic: AUC over the pairs of texts of one fold,
-    with the classifier of the other folds, roles stratified over the folds. Test: the roles are shuffled among
-    the units (texts, or groups) of each fold, 299 times, everything is fitted again, and
+    with the classifier of the others of 5 folds, or of as many as a role has units, roles stratified over them. Test:
+    the roles are shuffled among the units (texts, or groups) of each fold, 299 times, everything is fitted again, and
     p = (1 + #{AUC of a shuffle >= AUC}) / 300. The warning is raised at p <= 1/100, whatever the size of the AUC.
 
     Guarantee: a false alarm has probability at most 1%, at every sample size, ties and duplicates included, if units
     are exchangeable. (Fold AUCs share training texts: formulas for independent ones raise false alarms.)
 
     Args:
-      calibration: calibration texts.
-      candidates: candidate texts.
       seed: seed of folds, shuffles and subsample; the same seed gives the same result.
-      folds: number of folds, fewer where there are fewer units.
       groups: group of every calibration text and of every candidate (the paper of a passage). A group is never
         split over folds, and roles are shuffled among groups; the parts of a group with both roles count as two.
       view: what is seen of items that are no texts; by default words and length.
@@ -142,7 +139,7 @@ def blind_baseline(
     note = "; ".join(filter(None, [drawn, view.note(texts)]))
     counts = (int(np.count_nonzero(role == 0)), int(np.count_nonzero(role == 1)))
 
-    unit_of_text, unit_role, unit_fold = _units(role, group, folds, generator)
+    unit_of_text, unit_role, unit_fold = _units(role, group, generator)
     smallest = min(np.count_nonzero(unit_role == 0), np.count_nonzero(unit_role == 1))
     if smallest < _MIN_UNITS or not view.enough(texts):
         kind = view.items if groups is None else f"groups of {view.items}"
@@ -198,7 +195,7 @@ def _long_texts(texts: Sequence[str]) -> str:
 
 
 def _units(
-    role: np.ndarray, group: Sequence[Hashable], folds: int, generator: np.random.Generator
+    role: np.ndarray, group: Sequence[Hashable], generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Unit of every text [N], role of every unit [U], fold of every unit [U]; a unit is a group within a role."""
     index_of: dict[tuple[Hashable, int], int] = {}
@@ -207,7 +204,7 @@ def _units(
     calibration, candidate = ([name for name, value in index_of if value == wanted] for wanted in (0, 1))
     both = set(calibration) & set(candidate)
     shared = [calibration[i] for i in generator.permutation(len(calibration)) if calibration[i] in both]
-    num_folds = max(2, min(folds, len(calibration), len(candidate)))
+    num_folds = max(2, min(_FOLDS, len(calibration), len(candidate)))
     fold_of: dict[Hashable, int] = {}
     for names in (calibration, candidate):
         alone = [names[i] for i in generator.permutation(len(names)) if names[i] not in both]

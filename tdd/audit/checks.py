@@ -178,8 +178,9 @@ def _by_cluster(clusters: Sequence[Any], scores: np.ndarray) -> tuple[np.ndarray
 
 def _centred_ranks(values: np.ndarray) -> np.ndarray:
     """Ranks with ties at their mean, minus their mean."""
-    ordered = np.sort(values)
-    return (np.searchsorted(ordered, values) + np.searchsorted(ordered, values, "right") - values.size) / 2.0
+    from scipy.stats import rankdata
+
+    return rankdata(values) - (values.size + 1) / 2
 
 
 def _permutation_p(first: np.ndarray, second: np.ndarray, rng: np.random.Generator) -> float:

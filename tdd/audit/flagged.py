@@ -62,21 +62,13 @@ GUARANTEE_ROWS = [
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    """Items that a rule flagged without a look at the model.
+    """Items that a rule flagged without a look at the model."""
 
-    Attributes:
-      num_candidates: candidates given.
-      num_flagged: flagged ones, which are decided on.
-      num_calibration: calibration items given.
-      num_calibration_flagged: flagged ones, which calibrate; None where the rule was not applied to them.
-      warning: empty where it was.
-    """
-
-    num_candidates: int
-    num_flagged: int
-    num_calibration: int
-    num_calibration_flagged: int | None
-    warning: str
+    num_candidates: int  # candidates given
+    num_flagged: int  # flagged ones, which are decided on
+    num_calibration: int  # calibration items given
+    num_calibration_flagged: int | None  # flagged ones, which calibrate; None where the rule was not applied to them
+    warning: str  # empty where it was
 
 
 class Restricted(NamedTuple):
@@ -99,7 +91,6 @@ def restrict_to_flagged(inputs: Inputs, flagged: Any, calibration_flagged: Any, 
     hits are not, since a text that shares passages with the training data scores lower than others, seen or not.
 
     Args:
-      inputs: all texts.
       flagged: ids of the flagged candidates: a path, a list, or a table with a field id, doc_id or doc_hash. Several
         lines an item are one. All lines are hits if the table has none of the following fields; otherwise the first
         of them decides: flagged, contaminated, overlap, num_overlaps, ngrams, hits, count. A line is a hit by true,
@@ -126,7 +117,8 @@ def restrict_to_flagged(inputs: Inputs, flagged: Any, calibration_flagged: Any, 
         tuple(np.array(names, object)[keep[owner]]) if names and owner in keep else names
         for owner, names in (("candidate", inputs.clusters), ("calibration", inputs.calibration_clusters))
     )
-    everything = [keep.get(role.owner, np.ones(len(inputs.roles[role]), bool)) for role in _decided(inputs)]
+    decided = [role for role in (Role("candidate"), Role("calibration")) if role in inputs.roles]
+    everything = [keep.get(role.owner, np.ones(len(inputs.roles[role]), bool)) for role in decided]
     groups = inputs.ignored_groups
     if groups:
         groups = tuple(np.array(groups, object)[np.concatenate(everything)])
@@ -141,10 +133,6 @@ def restrict_to_flagged(inputs: Inputs, flagged: Any, calibration_flagged: Any, 
         warning,
     )
     return Restricted(Inputs(roles, clusters, calibration_clusters, groups), flags, _ALIKE if both else _APART, hashes)
-
-
-def _decided(inputs: Inputs) -> list[Role]:
-    return [role for role in (Role("candidate"), Role("calibration")) if role in inputs.roles]
 
 
 def _take(texts: Texts, keep: np.ndarray | None) -> Texts:

@@ -13,7 +13,7 @@ from tdd.logprobs import LogProbs, Reading, read_log_probs
 from tdd.records import Scores
 from tdd.scoring.scores import SCORES, Evidence, ScoreRequest, check_score_names, padded_stats, parse_score
 from tdd.texts import load_texts
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 
 __all__ = ["CHOICE", "PER_BYTE", "score_log_probs"]
 
@@ -251,8 +251,6 @@ def _summary(dump: LogProbs) -> dict[str, Any]:
     }
 
 
-_NAMED = 5
-
 _WHOLE_VOCABULARY = (
     "needs {} at every position, sums over the whole vocabulary; the tokens' own log-probabilities do not hold them, "
     "and top-k lists never suffice. A plain file may have them as lists"
@@ -321,7 +319,7 @@ def _missing(
 def _check_matched(name: str, source: str, missing: Sequence[str]) -> None:
     """Check that every row has its partner."""
     if missing:
-        shown = ", ".join(map(repr, missing[:_NAMED])) + (" ..." if len(missing) > _NAMED else "")
+        shown = some([*map(repr, missing)])
         raise InputError(
             f"{source}: {len(missing)} ids of the scored texts are not in {name}: {shown}; rows are matched by id"
         )

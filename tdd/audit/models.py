@@ -30,15 +30,11 @@ __all__ = [
 
 
 def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, where: Devices) -> Model:
-    """Load the model that an argument means.
+    """Load the model that an argument `name` means: a path or hub id, a `LanguageModel`, the triple (lm, params,
+    tokenizer), or a `Model`, taken as it is.
 
-    Args:
-      name: the argument's name, for messages.
-      model: a path or hub id, a `LanguageModel`, the triple (lm, params, tokenizer), or a `Model`, taken as it is.
-      params: parameters of a LanguageModel.
-      tokenizer: tokenizer of a LanguageModel; with a path, it replaces the checkpoint's own.
-      dtype: dtype of the parameters, None as stored.
-      where: the devices; a checkpoint whose parameters they divide is loaded straight into the shards.
+    A LanguageModel needs `params` and `tokenizer`; beside a path, `tokenizer` replaces the checkpoint's own. `dtype`
+    None leaves parameters as stored. A checkpoint whose parameters the devices divide is loaded into the shards.
 
     Raises:
       InputError: none of these forms, a LanguageModel without its parts, or parameters that exceed the memory.
@@ -77,11 +73,9 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
 
 
 def find_references(reference: Any, dtype: Any, where: Devices) -> dict[str, Model]:
-    """The reference models as "reference", "reference 2", ...; of several checkpoints one at a time is in memory.
+    """The reference models, as in `find_model`, under the names "reference", "reference 2", ...
 
-    Args:
-      reference: one model, or a list of them, each as in `find_model`; or None.
-      dtype, where: as in `find_model`.
+    Of several checkpoints one at a time is in memory.
 
     Raises:
       InputError: as `find_model`; an empty list.
@@ -109,10 +103,6 @@ def check_references(reference: Any, audited: Any = None) -> None:
 
     Checkpoints are the same if their files are: those of equal names and sizes are compared by SHA-256, which is
     remembered for the record of the run. Models in memory are not compared.
-
-    Args:
-      reference: one model, or a list of them, each as in `find_model`; or None.
-      audited: the audited model, likewise.
 
     Raises:
       InputError: the same checkpoint twice, by its name or by its files; a checkpoint that cannot be found.

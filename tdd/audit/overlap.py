@@ -163,8 +163,6 @@ def sharing(
     finite-sample. The observed division counts as one of the draws.
 
     Args:
-      calibration: calibration texts.
-      candidates: candidate texts.
       seed: seed of the divisions.
       groups: as in `blind_baseline`; a group goes to one role as a whole.
       near, search: as in `duplicates`, for items that are no texts.

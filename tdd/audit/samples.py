@@ -46,34 +46,22 @@ def check_samples(format: str | None, procedure: Procedure, scoring: Mapping[str
 
 
 class Scored(NamedTuple):
-    """The scores of samples.
+    """The scores of samples."""
 
-    Attributes:
-      tables: the columns by owner.
-      details: what describes them, as one model's provenance.
-      num_texts: scored items.
-      identity: the samples in the place of a model.
-      assumes: what is assumed of the samples.
-    """
-
-    tables: Tables
-    details: list[dict[str, Any]]
-    num_texts: int
-    identity: dict[str, Any]
+    tables: Tables  # the columns by owner
+    details: list[dict[str, Any]]  # what describes them, as one model's provenance
+    num_texts: int  # scored items
+    identity: dict[str, Any]  # the samples in the place of a model
+    # what is assumed of the samples
     assumes: str = "the samples of candidates and calibration items are of one model, asked alike (template, examples)"
 
 
 def score_samples(
     inputs: Inputs, sources: Sequence[Any], names: list[str], reference: Any, id_field: str | None
 ) -> Scored:
-    """Score the items from their samples.
+    """Score the items of every role by `names`, from the samples of candidates, calibration items and members.
 
-    Args:
-      inputs: the items of every role.
-      sources: the samples of candidates, calibration items and members.
-      names: scores that samples suffice for: "loss_per_byte", "choice_loss", "reference".
-      reference: the samples of all items under a reference model, or None.
-      id_field: the field that the ids of the items come from, or None.
+    `reference` has the samples of all items under a reference model; `id_field` is the one that ids come from.
 
     Raises:
       InputError: as `tdd.score_log_probs`.

@@ -300,8 +300,8 @@ def _with_beside(
                 counted.facts(),
             )
         elif name.endswith("prefix"):
-            prefix = read_prefix(one, model.tokenizer, model.lm.vocab_size)
-            read[name], facts[name] = prefix.tokens, prefix.facts()
+            read[name] = read_prefix(one, model.tokenizer, model.lm.vocab_size)
+            facts[name] = {**facts_of(one), "tokens": len(read[name])}
         elif name == "tune_on":
             models["tuned"], record = _tuned(model, one, requests, where)
             facts[name] = {**facts_of(one), **record}

@@ -8,7 +8,7 @@ import logging
 import pathlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tdd.validate import InputError, printable
@@ -72,14 +72,9 @@ class _HelpAll(argparse.Action):
 
 
 def command(commands: Any, name: str, run: Any, summary: str, *, usual: Sequence[str] = ()) -> CommandParser:
-    """The parser of a command, with the options that all of them have.
+    """The parser of a command, with the options that all of them have; `run` takes the parsed arguments.
 
-    Args:
-      commands: Subparsers of the program.
-      name: Name of the command.
-      run: Function of the parsed arguments.
-      summary: What the command does, for --help.
-      usual: Options that --help shows; --help-all shows the others too. All, where none are named.
+    --help shows the `usual` options, --help-all the others too; both show all where none are named.
     """
     sentence = summary[:1].upper() + summary[1:] + ("" if summary.endswith("?") else ".")
     parser = commands.add_parser(name, help=summary, description=sentence)
@@ -173,26 +168,21 @@ def present(
     arguments: argparse.Namespace,
     report: Any,
     *,
-    record: Mapping[str, Any],
+    record: Any,
     folder: pathlib.Path | None = None,
-    files: Sequence[pathlib.Path] = (),
+    files: Sequence[pathlib.Path] | None = None,
     wide: bool = False,
 ) -> None:
-    """Print the report and the files, or the record as JSON.
+    """Print a `Report` and the files that were written, or the record as JSON, with `files` of a command that writes.
 
-    Args:
-      arguments: Of the command line.
-      report: `Report` of the run.
-      record: What --json prints; it gets `files`, a list of paths.
-      folder: Folder of the run with its report.html, if it has one.
-      files: Files that were written.
-      wide: Whether the report has wide tables.
+    A run's `folder` holds its report.html; `wide` reports have wide tables.
     """
     from tdd.runs.display import PAGE
 
     page = None if folder is None else folder / PAGE
     if arguments.json:
-        print_json({**record, "files": [str(path) for path in (*files, *([page] if page else []))]})
+        written = [str(path) for path in (*(files or ()), *([page] if page else []))]
+        print_json(record if files is None else {**record, "files": written})
         return
     from tdd.report.sections import to_terminal
 

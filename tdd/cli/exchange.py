@@ -7,7 +7,7 @@ import pathlib
 import re
 from typing import Any
 
-from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, present, print_json
+from tdd.cli.common import CHECK_FAILED, DETECTED, command, present
 from tdd.cli.options import (
     add_devices,
     add_distributed,
@@ -290,6 +290,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _run_log_probs(arguments: argparse.Namespace) -> int:
     """The test on log-probabilities that exist already."""
     from tdd.exchange.result import order_of_log_probs, read_log_probs
+    from tdd.report.exchange import log_probs_report
     from tdd.validate import InputError
 
     if arguments.model is not None:
@@ -302,13 +303,7 @@ def _run_log_probs(arguments: argparse.Namespace) -> int:
     result = order_of_log_probs(
         read_log_probs(arguments.log_probs), test=arguments.test, alpha=arguments.alpha, seed=arguments.seed
     )
-    if arguments.json:
-        print_json(result)
-    else:
-        from tdd.report.exchange import log_probs_report
-        from tdd.report.sections import to_terminal
-
-        console().print(to_terminal(log_probs_report(result, arguments.log_probs)))
+    present(arguments, log_probs_report(result, arguments.log_probs), record=result)
     return DETECTED if arguments.fail_on_detection and any(one["rejected"] for one in result["data"]) else 0
 
 

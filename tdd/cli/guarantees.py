@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tdd.cli.common import command, console, print_json, split
+from tdd.cli.common import command, present, split
 from tdd.cli.options import add_shard, say_done
 from tdd.validate import InputError
 
@@ -43,18 +43,14 @@ def _guarantees(arguments: argparse.Namespace) -> None:
     if not rows:
         known = sorted({row.call.removeprefix("tdd.") for row in all_guarantees()})
         raise InputError(f"no procedure has {arguments.name!r} in its name; known: {', '.join(known)}")
-    if arguments.json:
-        print_json([{"call": row.call, "option": row.option, "guarantee": row.guarantee} for row in rows])
-        return
     report = tables.guarantee_report(rows)
-    if arguments.markdown:
+    if arguments.markdown and not arguments.json:
         from tdd.report.page import to_markdown
 
         print(to_markdown(report), end="")
     else:
-        from tdd.report.sections import to_terminal
-
-        console(wide=True).print(to_terminal(report))
+        record = [{"call": row.call, "option": row.option, "guarantee": row.guarantee} for row in rows]
+        present(arguments, report, record=record, wide=True)
 
 
 def _study_validity(arguments: argparse.Namespace) -> None:
@@ -100,9 +96,4 @@ def _study_validity(arguments: argparse.Namespace) -> None:
 
         write_atomically(out, to_json(result).encode())
         shutil.rmtree(out.with_suffix(".rows"), ignore_errors=True)
-    if arguments.json:
-        print_json(result)
-    else:
-        from tdd.report.sections import to_terminal
-
-        console(wide=True).print(to_terminal(tables.validity_report(rows)))
+    present(arguments, tables.validity_report(rows), record=result, wide=True)

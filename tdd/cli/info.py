@@ -10,7 +10,7 @@ import platform
 from importlib import metadata
 from typing import Any
 
-from tdd.cli.common import command, console, print_json
+from tdd.cli.common import command, present
 from tdd.cli.options import add_revision
 from tdd.device_kinds import KINDS, kind_of, named_kind
 from tdd.validate import InputError
@@ -55,12 +55,9 @@ def _run(arguments: argparse.Namespace) -> None:
     for name in ("revision", "device", "dtype", "length"):
         if getattr(arguments, name) is not None:
             raise InputError(f"--{name} says how to estimate for a model; add --model PATH, or leave it out")
-    found = collect()
-    if arguments.json:
-        print_json(found)
-        return
-    from tdd.report.sections import Facts, Report, to_terminal
+    from tdd.report.sections import Facts, Report
 
+    found = collect()
     models = [f"{model['name']} ({_size(model['bytes'])})" for model in found["models"]]
     cache = found["compilation_cache"]
     rows = [
@@ -74,16 +71,13 @@ def _run(arguments: argparse.Namespace) -> None:
         (name, found["optional"][name] or f"not installed (for {purpose})") for name, purpose in _OPTIONAL.items()
     ]
     sections = (Facts("Installation", tuple(rows)), Facts("Optional packages", tuple(optional)))
-    console().print(to_terminal(Report("tdd info", f"tdd {found['versions']['tdd']}", sections)))
+    present(arguments, Report("tdd info", f"tdd {found['versions']['tdd']}", sections), record=found)
 
 
 def _run_budget(arguments: argparse.Namespace) -> None:
-    found = budget(arguments)
-    if arguments.json:
-        print_json(found)
-        return
-    from tdd.report.sections import Facts, Report, to_terminal
+    from tdd.report.sections import Facts, Report
 
+    found = budget(arguments)
     needed = _size(found["params_bytes"] + found["temporary"])
     active = f" ({found['active_params']:,} for a token)" if found["active_params"] < found["num_params"] else ""
     rows = [
@@ -101,7 +95,7 @@ def _run_budget(arguments: argparse.Namespace) -> None:
         Facts("Assumed", tuple((str(i), text) for i, text in enumerate(found["assumptions"], 1))),
     )
     title = f"{found['model']} {verdict} on {found['device']}"
-    console().print(to_terminal(Report("tdd info", title, sections)))
+    present(arguments, Report("tdd info", title, sections), record=found)
 
 
 def budget(arguments: argparse.Namespace) -> dict[str, Any]:

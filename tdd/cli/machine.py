@@ -82,16 +82,10 @@ def cache_folder() -> pathlib.Path:
 
 
 def keep_compiled(enabled: bool = True) -> pathlib.Path | None:
-    """Turn JAX's persistent compilation cache on, before anything is compiled.
+    """Turn JAX's persistent compilation cache on, before anything is compiled; its folder, None if all stays as it was.
 
     JAX's own settings (JAX_COMPILATION_CACHE_DIR, JAX_ENABLE_COMPILATION_CACHE) win, and TDD_COMPILATION_CACHE=0 turns
     it off. If the folder cannot be written, everything is compiled again.
-
-    Args:
-      enabled: False leaves JAX as it is.
-
-    Returns:
-      The folder, or None if the cache stays as it was.
     """
     if not enabled or os.environ.get("TDD_COMPILATION_CACHE", "").lower() in _OFF:
         return None

@@ -114,21 +114,12 @@ def add_device(parser: Any) -> None:
 
 def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `add_scoring` as keywords; turns the compilation cache on unless it was declined."""
-    return {
-        "revision": arguments.revision,
-        "reference": one_or_all(arguments.reference) if arguments.reference else None,
-        "corpus": arguments.corpus,
-        "prefix": arguments.prefix,
-        "member_prefix": arguments.member_prefix,
-        "population": arguments.population,
-        "tune_on": arguments.tune_on,
-        "dtype": arguments.dtype,
-        "token_budget": arguments.token_budget,
-        "max_length": arguments.max_length,
-        "long_texts": arguments.long_texts,
-        "store": arguments.store,
-        **devices(arguments),
-    }
+    same_names = (
+        "revision", "corpus", "prefix", "member_prefix", "population", "tune_on", "dtype", "token_budget", "max_length",
+        "long_texts", "store",
+    )  # fmt: skip
+    reference = one_or_all(arguments.reference) if arguments.reference else None
+    return {**{name: getattr(arguments, name) for name in same_names}, "reference": reference, **devices(arguments)}
 
 
 def devices(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -194,5 +194,5 @@ def _checkpoints(arguments: argparse.Namespace) -> int:
     over_checkpoints(arguments.models, *texts, **options)
     folder = pathlib.Path(arguments.out)
     run, report = folder_report(folder)
-    present(arguments, report, record=run, folder=folder)
+    present(arguments, report, record=run, folder=folder, files=())
     return DETECTED if arguments.fail_on_detection and run["alarm"] else 0

@@ -76,24 +76,11 @@ def _run(arguments: argparse.Namespace) -> None:
         label_field=arguments.label_field,
         format=arguments.input_format,
     )
-    run = paraphrase(
-        texts,
-        out=arguments.out,
-        model=arguments.model,
-        endpoint=arguments.endpoint,
-        audited=arguments.audited,
-        versions=arguments.versions,
-        seed=arguments.seed,
-        prompt=arguments.prompt,
-        decoding=arguments.decoding,
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-        top_p=arguments.top_p,
-        max_tokens=arguments.max_tokens,
-        sentence_words=arguments.sentence_words,
-        api_key_variable=arguments.api_key_variable,
-        attempts=arguments.attempts,
-    )
+    same_names = (
+        "out", "model", "endpoint", "audited", "versions", "seed", "prompt", "decoding", "temperature", "top_k",
+        "top_p", "max_tokens", "sentence_words", "api_key_variable", "attempts",
+    )  # fmt: skip
+    run = paraphrase(texts, **{name: getattr(arguments, name) for name in same_names})
     table = pathlib.Path(arguments.out) / TABLE
     if arguments.json:
         print_json({**run, "files": [str(table), str(table.with_name("run.json"))]})

@@ -8,7 +8,7 @@ import shlex
 from typing import Any
 
 from tdd.cli import guarantees
-from tdd.cli.common import command, console, numbers, present, print_json, split
+from tdd.cli.common import command, numbers, present, split
 from tdd.cli.options import add_ray, add_shard, check_ray, ray_options, say_done
 from tdd.cores import set_host_device_count
 from tdd.study.named import STUDIES
@@ -71,15 +71,12 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def _study_list(arguments: argparse.Namespace) -> None:
-    from tdd.report.sections import to_terminal
     from tdd.report.study import list_report
 
     rows = [(name, title.shows, title.figure) for name, title in STUDIES.items()]
     rows.append(("validity", "what is valid and what is not, claim by claim", "the guarantees of all five papers"))
-    if arguments.json:
-        print_json([{"study": name, "shows": shows, "regenerates": figure} for name, shows, figure in rows])
-    else:
-        console(wide=True).print(to_terminal(list_report(rows)))
+    record = [{"study": name, "shows": shows, "regenerates": figure} for name, shows, figure in rows]
+    present(arguments, list_report(rows), record=record, wide=True)
 
 
 def _study_named(arguments: argparse.Namespace) -> None:
@@ -148,11 +145,12 @@ def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[A
     if options.folder is None:
         return []
     from tdd.report.plots import studies
+    from tdd.report.plots.sheet import save
 
     files = [options.folder / name for name in ("results.parquet", "results.csv", "study.json")]
     drawn = studies.draw(result, study.figure, title=study.title, caption=study.describe(options))
-    files.append(studies.write(drawn, options.folder / f"figure.{format}"))
+    files.append(save(drawn, options.folder / f"figure.{format}"))
     if study.example is not None:
         example = study.example(options)
-        files.append(studies.write(studies.draw_example(example), options.folder / f"{example.kind}.{format}"))
+        files.append(save(studies.draw_example(example), options.folder / f"{example.kind}.{format}"))
     return files

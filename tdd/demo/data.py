@@ -14,18 +14,12 @@ __all__ = ["DemoFiles", "demo_files", "load_calibration", "load_candidates"]
 
 
 class DemoFiles(NamedTuple):
-    """Paths of a demonstration.
+    """Paths of a demonstration."""
 
-    Attributes:
-      checkpoint: folder in Hugging Face's format.
-      calibration: JSON lines with id, text and label 0: texts that the model was not trained on.
-      candidates: JSON lines with id, text and label: 1 where the model was trained on the text, else 0.
-      truth: CSV with id, role and label of these texts and of everything else that the model was trained on.
-    """
-
-    checkpoint: pathlib.Path
-    calibration: pathlib.Path
-    candidates: pathlib.Path
+    checkpoint: pathlib.Path  # folder in Hugging Face's format
+    calibration: pathlib.Path  # JSON lines with id, text and label 0: texts that the model was not trained on
+    candidates: pathlib.Path  # JSON lines with id, text and label: 1 where the model was trained on the text, else 0
+    # CSV with id, role and label of these texts and of everything else that the model was trained on
     truth: pathlib.Path
 
 

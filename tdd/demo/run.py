@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,42 +18,36 @@ from tdd.procedures.values import PTDI
 from tdd.records import Evidence
 from tdd.runs.folder import Audit
 
-__all__ = ["LEVELS", "SCORES", "Demo", "run_demo"]
+__all__ = ["Demo", "run_demo"]
 
-LEVELS = (0.05, 0.1, 0.2)
-SCORES = ("loss", "zlib", "lowercase", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
+_LEVELS = (0.05, 0.1, 0.2)
+_SCORES = ("loss", "zlib", "lowercase", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
 _DECIDING = "loss"
 _RESPLITS = 1_000
 
 
 class Demo(NamedTuple):
-    """The results of the demonstration.
+    """The results of the demonstration."""
 
-    Attributes:
-      audit: the audit at level 0.1 on the loss.
-      rows: one for each score and level: score, alpha, num_selected, num_false, fdp, power, proportion, and over
-        1,000 random divisions of the non-members into calibration and candidates the mean FDP, its standard error
-        and the mean power: mean_fdp, se_fdp, mean_power.
-    """
-
-    audit: Audit
+    audit: Audit  # the audit at level 0.1 on the loss
+    # one for each score and level: score, alpha, num_selected, num_false, fdp, power, proportion, and over 1,000 random
+    # divisions of the non-members into calibration and candidates the mean FDP, its standard error and the mean power:
+    # mean_fdp, se_fdp, mean_power
     rows: tuple[dict[str, Any], ...]
 
 
 def run_demo(
     *,
-    levels: Sequence[float] = LEVELS,
-    scores: Sequence[str] = SCORES,
     files: DemoFiles | None = None,
     out: str | os.PathLike[str] | None = None,
     **scoring: Any,
 ) -> Demo:
     """Audit the packaged model on the packaged texts, whose membership is known.
 
+    Each row of its table is a demonstration of one score chosen beforehand; picking the best row afterwards would void
+    the guarantee.
+
     Args:
-      levels: levels of the table.
-      scores: scores of the table. Each row of it is a demonstration of one score chosen beforehand; picking the best
-        row afterwards would void the guarantee.
       files: another demonstration, from `tdd.demo.retrain.retrain`.
       out: run folder of the audit.
       **scoring: passed to `tdd.score`.
@@ -65,19 +58,19 @@ def run_demo(
     files = files or demo_files()
     candidates, calibration = load_candidates(files), load_calibration(files)
     audit = run_audit(
-        files.checkpoint, candidates, calibration, alpha=0.1, score=_DECIDING, extra_scores=scores, out=out, **scoring
+        files.checkpoint, candidates, calibration, alpha=0.1, score=_DECIDING, extra_scores=_SCORES, out=out, **scoring
     )
     rows = []
     member = np.asarray(candidates.labels) == 1
-    for name in scores:
+    for name in _SCORES:
         known, values = np.asarray(audit.calibration[name]), np.asarray(audit.items[name])
         repeated = _resplit(
             jnp.asarray(np.concatenate([known, values[~member]])),
             jnp.asarray(values[member]),
-            jnp.asarray(levels),
+            jnp.asarray(_LEVELS),
             num_calibration=len(known),
         )
-        for alpha, (fdp, power) in zip(levels, np.asarray(repeated, np.float64), strict=True):
+        for alpha, (fdp, power) in zip(_LEVELS, np.asarray(repeated, np.float64), strict=True):
             decision = decide(Evidence(known, values, names=(name,)), PTDI(), alpha, labels=candidates.labels)
             truth = decision.truth
             assert truth is not None  # the packaged candidates all have labels

@@ -16,8 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tdd.logprobs.record import Entry, check_lengths, check_list
-from tdd.logprobs.slices import check_slices
+from tdd.logprobs.record import Entry, check_lengths, check_list, check_slices
 from tdd.logprobs.statistics import STATISTICS
 from tdd.texts.rows import Rows, shown
 from tdd.texts.samples import request_parts

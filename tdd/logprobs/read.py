@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.logprobs import plain, servers
-from tdd.logprobs.record import Entry, LogProbs
-from tdd.logprobs.slices import check_one_layout, joined, masks_of
+from tdd.logprobs.record import Entry, LogProbs, check_one_layout, joined, masks_of
 from tdd.logprobs.statistics import STATISTICS, check_log_probs, check_numbers, check_statistics
 from tdd.texts import Rows, hash_texts, read_rows
 from tdd.texts import rows as text_checks

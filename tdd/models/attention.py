@@ -95,7 +95,8 @@ def attend(
     }
     at_run_time = None if known is not None else window
     if past is None and at_run_time is None and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16):
-        if soft_cap is None and _cudnn_takes(query.shape[-1]):
+        width = query.shape[-1]
+        if soft_cap is None and width % 8 == 0 and width <= _WIDEST and _has_cudnn():
             forms["cuda"] = functools.partial(_by_cudnn, window=known, dtype=dtype)
         if platforms.fused_on("tpu") and jnp.dtype(dtype) == jnp.bfloat16:
             forms["tpu"] = functools.partial(_by_splash, window=known, soft_cap=soft_cap, dtype=dtype)
@@ -229,14 +230,9 @@ def _by_splash(
     return jnp.moveaxis(mixed[:, :, :length], 2, 1).astype(jnp.float32).reshape(batch, length, heads * width)
 
 
-def _cudnn_takes(width: int) -> bool:
-    """Whether cuDNN is there and has a kernel for heads of this width; asked while tracing."""
-    return width % 8 == 0 and width <= _WIDEST and _has_cudnn()
-
-
 @functools.lru_cache(maxsize=1)
 def _has_cudnn() -> bool:
-    """Whether JAX finds cuDNN, and no GPU of this process that is older than Ampere."""
+    """Whether JAX, asked while tracing, finds cuDNN, and no GPU of this process that is older than Ampere."""
     one = jax.ShapeDtypeStruct((1, 8, 1, 8), jnp.bfloat16)
     try:
         jax.eval_shape(functools.partial(_by_cudnn, dtype=jnp.bfloat16), one, one, one)

@@ -29,22 +29,14 @@ _NEVER = -1e9
 
 @dataclasses.dataclass(frozen=True)
 class BeamSearch:
-    """How to search; the defaults are those that circulate for T5 paraphrasers.
+    """How to search; the defaults are those that circulate for T5 paraphrasers."""
 
-    Attributes:
-      beams: G k, as many sequences are returned.
-      groups: G, a divisor of `beams`.
-      diversity_penalty: Subtracted from a token's log-probability for each beam of an earlier group that has chosen it
-        at this position.
-      repetition_penalty: Factor of the log-probability of tokens that the sequence holds already.
-      no_repeat_ngram: Number of tokens in a row that a sequence may not hold twice; 0 for no limit.
-    """
-
-    beams: int = 5
-    groups: int = 5
+    beams: int = 5  # G k, as many sequences are returned
+    groups: int = 5  # G, a divisor of `beams`
+    # subtracted from a token's log-probability for each beam of an earlier group that has chosen it at this position
     diversity_penalty: float = 3.0
-    repetition_penalty: float = 10.0
-    no_repeat_ngram: int = 2
+    repetition_penalty: float = 10.0  # factor of the log-probability of tokens that the sequence holds already
+    no_repeat_ngram: int = 2  # number of tokens in a row that a sequence may not hold twice; 0 for no limit
 
     def __post_init__(self) -> None:
         check_positive(beams=self.beams, groups=self.groups, repetition_penalty=self.repetition_penalty)
@@ -83,7 +75,6 @@ def search(
     Args:
       advance: (state of the model, last tokens [N], position) -> (logits [N, V] of the next tokens, new state).
       model: State of the model at the start, a tree with leaves [., N, ...].
-      how: Options.
       rows: B.
       longest: T, most tokens of a sequence.
       start, end, padding: Ids of the tokens that begin and end a sequence, and that follow the end.
@@ -156,7 +147,6 @@ def penalised(log_probs: jax.Array, written: jax.Array, step: Any, used: jax.Arr
       written: [B, k, M] sequences with their start; position `step` is the last that is written.
       step: That position.
       used: [B, V] how many beams of earlier groups have chosen each token at the next position.
-      how: Options.
     """
     rows, beams, vocabulary = log_probs.shape
     scores = log_probs - how.diversity_penalty * used[:, None]

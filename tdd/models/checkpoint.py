@@ -40,6 +40,7 @@ from tdd.models.weights import (
 )
 from tdd.placement import Placement
 from tdd.records import LanguageModel
+from tdd.runs.atomic import sync
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
 
@@ -79,7 +80,9 @@ def load(
         check_layer_counts(folder / "config.json", len(stored.names()))
         family, spec = read_spec(folder)
         tokenizer = read_tokenizer(folder, spec.vocab_size)
-        params = _read_params(stored, family, spec, placement, str(folder))
+        family, where = _as_stored(family, stored.names()), str(folder)
+        matched = _match(stored, family, spec, where)
+        params = read_slots(stored, slots(spec, family.names), matched, placement, where)
     return language_model(spec), params, tokenizer
 
 
@@ -142,13 +145,6 @@ def save(
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-
-
-def _read_params(
-    stored: StoredTensors, family: Family, spec: DecoderSpec, placement: Placement, where: str
-) -> dict[str, Any]:
-    family = _as_stored(family, stored.names())
-    return read_slots(stored, slots(spec, family.names), _match(stored, family, spec, where), placement, where)
 
 
 def read_slots(
@@ -268,11 +264,7 @@ def _named_tensors(
 def _publish(partial: pathlib.Path, place: pathlib.Path) -> None:
     """Flush every file to the disk, then rename the folder to its final name."""
     for path in (*partial.rglob("*"), partial):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(path)
     partial.chmod(0o755)
     partial.rename(place)
 

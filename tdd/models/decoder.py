@@ -177,7 +177,7 @@ class _Decoder(nn.Module):
         if spec.embedding_width is not None:
             stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
         if self.is_initializing() and not spec.tied_head:
-            _Head(spec, dtype, name="head")()
+            _Kernel((spec.vocab_size, spec.embedded_width), _INIT_STD, dtype, name="head")()  # used outside (`readout`)
         return stream, jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
 
 
@@ -305,18 +305,6 @@ class _Embedding(nn.Module):
             places = first + after + jnp.arange(stream.shape[1])
             rows = jnp.take(table, places, axis=0, mode="clip").astype(jnp.float32)
         return stream + rows if probe is None else grad_norm.add_rows(stream, rows, probe)
-
-
-class _Head(nn.Module):
-    """A separate readout, [V, D]; used outside (`readout`)."""
-
-    spec: DecoderSpec
-    param_dtype: Any
-
-    @nn.compact
-    def __call__(self) -> None:
-        shape = (self.spec.vocab_size, self.spec.embedded_width)
-        self.param("kernel", nn.initializers.normal(_INIT_STD), shape, self.param_dtype)
 
 
 class _Norm(nn.Module):

@@ -28,7 +28,6 @@ def mixture(
     """Each token's weighted sum over its experts, [B, T, D] float32.
 
     Args:
-      experts: Sizes and options.
       activation: The function that `experts.activation` names.
       kernels: "router", "mlp_in" and "mlp_out" in the shapes of `experts.kernel_shapes`.
       inputs: [B, T, D] float32.

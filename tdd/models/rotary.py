@@ -51,7 +51,7 @@ class Llama3Scaling:
     original_length: int
 
     def __post_init__(self) -> None:
-        check_positive(factor=self.factor, low=self.low, high=self.high, original_length=self.original_length)
+        check_positive(**vars(self))
 
     def scaled(self, frequencies: np.ndarray, theta: float) -> np.ndarray:
         """Frequencies [d/2] after scaling."""
@@ -72,13 +72,7 @@ class YarnScaling:
     truncate: bool = True  # true if the ends of the ramp are rounded outwards to whole pairs
 
     def __post_init__(self) -> None:
-        check_positive(
-            factor=self.factor,
-            original_length=self.original_length,
-            beta_fast=self.beta_fast,
-            beta_slow=self.beta_slow,
-            amplitude=self.amplitude,
-        )
+        check_positive(**{name: value for name, value in vars(self).items() if name != "truncate"})
 
     def scaled(self, frequencies: np.ndarray, theta: float) -> np.ndarray:
         """Frequencies [d/2] after scaling."""

@@ -82,10 +82,7 @@ def resolve_config(path: str | os.PathLike[str], *, revision: str | None = None)
 def at_revision(model: Any, revision: Any) -> Any:
     """The names of checkpoints at a revision: "owner/name@revision", a list of names for several models or revisions.
 
-    Args:
-      model: A hub id or a list of them; anything else only where no revision is given.
-      revision: Branch, tag or commit; a list of them for several checkpoints of one model; None leaves `model` as it
-        is.
+    None leaves `model` as it is.
 
     Raises:
       InputError: a revision of a model that is no hub id, several of several models, or no revision at all in the list.

@@ -69,15 +69,10 @@ class RmsNorm:
 
 @dataclasses.dataclass(frozen=True)
 class LearnedPositions:
-    """One trained vector per position, added to the token embedding.
+    """One trained vector per position, added to the token embedding."""
 
-    Attributes:
-      count: P, also the longest sequence that the model accepts.
-      offset: Rows of the table before that of the first position; it has count + offset rows.
-    """
-
-    count: int
-    offset: int = 0
+    count: int  # P, also the longest sequence that the model accepts
+    offset: int = 0  # rows of the table before that of the first position; it has count + offset rows
 
     def __post_init__(self) -> None:
         check_positive(count=self.count)
@@ -90,33 +85,22 @@ class LearnedPositions:
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """Causal multi-head self-attention, softmax(cap(scale * q k^T)) v.
+    """Causal multi-head self-attention, softmax(cap(scale * q k^T)) v."""
 
-    Attributes:
-      num_heads: H.
-      head_dim: Width of one head; H * head_dim need not equal D.
-      scales: L numbers, the factor on q k^T in each layer.
-      num_kv_heads: Key and value heads, each shared by H / num_kv_heads query heads; None means H.
-      windows: L entries: number of positions that a token sees, itself included, or None if it sees all before it.
-        Empty means all None.
-      soft_cap: c in cap(x) = c tanh(x / c), or None.
-      qkv_bias: True if queries, keys and values have biases.
-      out_bias: True if the projection back has one.
-      qk_norm: What is normalised before the rotation, by the spec's norm with scales of its own: each head of queries
-        and keys, or all heads of the queries together and all of the keys ("full"), or None.
-      qkv_clip: Queries, keys and values are clipped to plus and minus this, after any norm and before the rotation; or
-        None.
-    """
-
-    num_heads: int
-    head_dim: int
-    scales: tuple[float, ...]
-    num_kv_heads: int | None = None
+    num_heads: int  # H
+    head_dim: int  # width of one head; H * head_dim need not equal D
+    scales: tuple[float, ...]  # L numbers, the factor on q k^T in each layer
+    num_kv_heads: int | None = None  # key and value heads, each shared by H / num_kv_heads query heads; None means H
+    # L entries: number of positions that a token sees, itself included, or None if it sees all before it. Empty means
+    # all None
     windows: tuple[int | None, ...] = ()
-    soft_cap: float | None = None
-    qkv_bias: bool = True
-    out_bias: bool = True
+    soft_cap: float | None = None  # c in cap(x) = c tanh(x / c), or None
+    qkv_bias: bool = True  # True if queries, keys and values have biases
+    out_bias: bool = True  # True if the projection back has one
+    # what is normalised before the rotation, by the spec's norm with scales of its own: each head of queries and keys,
+    # or all heads of the queries together and all of the keys ("full"), or None
     qk_norm: Literal["head", "full"] | None = None
+    # queries, keys and values are clipped to plus and minus this, after any norm and before the rotation; or None
     qkv_clip: float | None = None
 
     def __post_init__(self) -> None:
@@ -144,19 +128,13 @@ class Attention:
 
 @dataclasses.dataclass(frozen=True)
 class Mlp:
-    """activation(x W_in + b_in) W_out + b_out, or gated: (activation(x W_gate) * (x W_up)) W_out.
+    """activation(x W_in + b_in) W_out + b_out, or gated: (activation(x W_gate) * (x W_up)) W_out."""
 
-    Attributes:
-      width: F.
-      activation: The nonlinearity.
-      gated: True if there is a gate; W_gate and W_up are side by side in one kernel [D, 2F], biases likewise.
-      bias: True if the projections have biases.
-    """
-
-    width: int
-    activation: Activation
+    width: int  # F
+    activation: Activation  # the nonlinearity
+    # True if there is a gate; W_gate and W_up are side by side in one kernel [D, 2F], biases likewise
     gated: bool = False
-    bias: bool = True
+    bias: bool = True  # True if the projections have biases
 
     def __post_init__(self) -> None:
         check_positive(width=self.width)
@@ -168,22 +146,14 @@ class Experts:
     """A mixture of E gated perceptrons without biases, k of them for each token: sum over those of p_e mlp_e(x).
 
     p = softmax(x W_router), in float32; the k largest count.
-
-    Attributes:
-      num_experts: E.
-      top_k: k.
-      width: F of each expert.
-      activation: The nonlinearity of the gate.
-      renormalised: True if the k weights p_e are divided by their sum.
-      gated, bias: As in `Mlp`; always these.
     """
 
-    num_experts: int
-    top_k: int
-    width: int
-    activation: Activation
-    renormalised: bool = True
-    gated: ClassVar[bool] = True
+    num_experts: int  # E
+    top_k: int  # k
+    width: int  # F of each expert
+    activation: Activation  # the nonlinearity of the gate
+    renormalised: bool = True  # True if the k weights p_e are divided by their sum
+    gated: ClassVar[bool] = True  # as in `Mlp`; always these
     bias: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -206,42 +176,28 @@ class DecoderSpec:
     """A decoder-only transformer.
 
     h = scaled embedding[tokens] (+ positions); L blocks; hidden = norm(h); logits = cap(hidden readout^T).
-
-    Attributes:
-      vocab_size: V.
-      width: D.
-      num_layers: L.
-      norm: The normalisation, of the same kind at every place.
-      positions: The position encoding.
-      attention: The attention of every block.
-      mlp: The multilayer perceptron of every block, or its experts.
-      layer_mlps: L perceptrons or experts, `mlp` among them; empty if every layer has `mlp`.
-      tied_head: True if the readout is the token embedding, False if it is a separate matrix.
-      layout: Places of the norms in a block.
-      layer_positions: L rotary encodings of the same width as `positions`, or None for a layer without positions;
-        empty if every layer has `positions`.
-      final_norm: True if the stream is normalised after the last block.
-      embedding_scale: Factor on the token embeddings.
-      embedding_width: Width of token embeddings and readout; if it is not D, one projection leads into the stream and
-        one out of it. None means D.
-      soft_cap: c in logits = c tanh(z / c), or None.
     """
 
-    vocab_size: int
-    width: int
-    num_layers: int
-    norm: LayerNorm | RmsNorm
-    positions: LearnedPositions | RotaryPositions
-    attention: Attention
-    mlp: Mlp | Experts
-    tied_head: bool = True
-    layout: Layout = "pre"
+    vocab_size: int  # V
+    width: int  # D
+    num_layers: int  # L
+    norm: LayerNorm | RmsNorm  # the normalisation, of the same kind at every place
+    positions: LearnedPositions | RotaryPositions  # the position encoding
+    attention: Attention  # the attention of every block
+    mlp: Mlp | Experts  # the multilayer perceptron of every block, or its experts
+    tied_head: bool = True  # True if the readout is the token embedding, False if it is a separate matrix
+    layout: Layout = "pre"  # places of the norms in a block
+    # L rotary encodings of the same width as `positions`, or None for a layer without positions; empty if every layer
+    # has `positions`
     layer_positions: tuple[RotaryPositions | None, ...] = ()
+    # L perceptrons or experts, `mlp` among them; empty if every layer has `mlp`
     layer_mlps: tuple[Mlp | Experts, ...] = ()
-    final_norm: bool = True
-    embedding_scale: float = 1.0
+    final_norm: bool = True  # True if the stream is normalised after the last block
+    embedding_scale: float = 1.0  # factor on the token embeddings
+    # width of token embeddings and readout; if it is not D, one projection leads into the stream and one out of it.
+    # None means D
     embedding_width: int | None = None
-    soft_cap: float | None = None
+    soft_cap: float | None = None  # c in logits = c tanh(z / c), or None
 
     def __post_init__(self) -> None:
         check_positive(vocab_size=self.vocab_size, width=self.width, num_layers=self.num_layers)

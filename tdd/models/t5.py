@@ -58,37 +58,24 @@ _HEAD, _SHARED = "lm_head.weight", "shared.weight"
 
 @dataclasses.dataclass(frozen=True)
 class T5Spec:
-    """The architecture.
+    """The architecture."""
 
-    Attributes:
-      vocab_size, width, head_dim, mlp_width, num_heads: V, D, d, F, H.
-      num_layers: L of the encoder.
-      num_decoder_layers: L of the decoder.
-      num_buckets: Rows of the table of relative positions.
-      max_distance: Distance from which on all distances share a bucket.
-      eps: Added to the mean square by the norms.
-      gated: True for (gelu_tanh(x W_0) * (x W_1)) W_out, False for relu(x W_in) W_out.
-      tied_head: True if the embedding is the head.
-      scaled_head: True if the states are multiplied by D^-1/2 before the head.
-      start, end, padding: Ids of the tokens with which a target begins and ends, and that fills rows.
-    """
-
-    vocab_size: int
-    width: int
-    head_dim: int
-    mlp_width: int
-    num_heads: int
-    num_layers: int
-    num_decoder_layers: int
-    num_buckets: int
-    max_distance: int
-    eps: float
-    gated: bool
-    tied_head: bool
-    scaled_head: bool
-    start: int
-    end: int
-    padding: int
+    vocab_size: int  # V
+    width: int  # D
+    head_dim: int  # d
+    mlp_width: int  # F
+    num_heads: int  # H
+    num_layers: int  # L of the encoder
+    num_decoder_layers: int  # L of the decoder
+    num_buckets: int  # rows of the table of relative positions
+    max_distance: int  # distance from which on all distances share a bucket
+    eps: float  # added to the mean square by the norms
+    gated: bool  # True for (gelu_tanh(x W_0) * (x W_1)) W_out, False for relu(x W_in) W_out
+    tied_head: bool  # True if the embedding is the head
+    scaled_head: bool  # True if the states are multiplied by D^-1/2 before the head
+    start: int  # id of the token with which a target begins
+    end: int  # of that with which it ends
+    padding: int  # of that which fills rows
 
     def __post_init__(self) -> None:
         ids = {"start": self.start, "end": self.end, "padding": self.padding}
@@ -105,10 +92,7 @@ class T5Spec:
 
 
 def load_t5(path: str | os.PathLike[str]) -> tuple[T5Spec, dict[str, Any], Any]:
-    """Read a T5 checkpoint.
-
-    Args:
-      path: A folder in Hugging Face's format, or a hub id.
+    """Read a T5 checkpoint, a folder in Hugging Face's format or a hub id.
 
     Returns:
       (spec, params, tokenizer): the architecture; its parameters in float32, those of layers stacked [L, ...], kernels
@@ -345,9 +329,7 @@ def logits(spec: T5Spec, params: Any, tokens: jax.Array, mask: jax.Array, target
     """Logits [B, T, V] of the token after each of target [B, T], which begins with `spec.start`.
 
     Args:
-      spec, params: As `load_t5` returns them.
-      tokens: [B, S] ids of the source.
-      mask: [B, S], true for real tokens.
+      spec, params, tokens, mask: As in `generate`.
       target: [B, T] ids.
     """
     with jax.default_matmul_precision("highest"):
@@ -426,11 +408,8 @@ def beams(spec: T5Spec, params: Any, tokens: jax.Array, mask: jax.Array, how: Be
     """The best targets of each source by beam search: [B, how.beams, longest] ids, best first, as of `generate`.
 
     Args:
-      spec, params: As `load_t5` returns them.
-      tokens: [B, S] ids.
-      mask: [B, S], true for real tokens.
+      spec, params, tokens, mask, longest: As in `generate`.
       how: Options of the search.
-      longest: Most tokens of a target.
     """
     with jax.default_matmul_precision("highest"):
         states = jnp.repeat(encode(spec, params, tokens, mask), how.beams, 0)

@@ -31,9 +31,9 @@ from tdd.models.families.family import Family
 from tdd.models.families.tensors import Piece, Slot, slots
 from tdd.models.source import resolve
 from tdd.models.spec import DecoderSpec
-from tdd.models.weights import StoredTensors, check_tensors, read_json, some
+from tdd.models.weights import StoredTensors, check_tensors, read_json
 from tdd.placement import Placement
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 from tdd.validate.files import check_choice, check_divides, check_positive, reading
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 from tdd.validate.files import parse_json
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "has_infinite",
     "open_safetensors",
     "read_json",
-    "some",
     "weight_files",
     "write_tensors",
 ]
@@ -41,7 +40,6 @@ DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": np.d
 
 _COMPARED_BYTES = 1 << 24
 _CHECKED_NUMBERS = 1 << 20
-_SHOWN_NAMES = 5
 
 # unsigned type of the same width, mask of the magnitude, smallest magnitude that is not finite
 _BITS = {
@@ -262,9 +260,3 @@ def check_finite_tensors(infinite: Sequence[str], total: int, form: str, where: 
             f"{where} has NaN or infinite numbers in {len(infinite)} of {total} tensors: {some(sorted(infinite))} "
             f"({form}); the file is damaged, the training went wrong, or a wider dtype is needed"
         )
-
-
-def some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    shown = ", ".join(map(str, names[:_SHOWN_NAMES]))
-    return shown if len(names) <= _SHOWN_NAMES else f"{shown} and {len(names) - _SHOWN_NAMES} more"

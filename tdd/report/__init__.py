@@ -16,13 +16,9 @@ __all__ = ["folder_report"]
 def folder_report(
     folder: pathlib.Path, *, shard_table: bool = False, pictures: bool = False
 ) -> tuple[Mapping[str, Any], Report]:
-    """The record and the report of a finished run.
+    """The record and the report of a finished run of any kind.
 
-    Args:
-      folder: Folder of an audit, a test of canonical order or of a data owner, a probe, a study, a power plan or
-        paraphrases.
-      shard_table: Whether to list the shards of a test of canonical order.
-      pictures: Whether the report will show pictures, which need further tables.
+    The shards of a test of canonical order are listed with `shard_table`; `pictures` need further tables of a run.
 
     Raises:
       InputError: No finished run there, or a table of it is missing, damaged, or of another run.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tdd.exchange.summary import NOT_RANDOM, format_p_value, in_doubt, is_known
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Table, caveats, in_words
+from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Table, caveats, drawn, in_words
 
 __all__ = ["exchange_report", "log_probs_report"]
 
@@ -38,7 +37,7 @@ def exchange_report(
     if shards is not None:
         several = "The p-value of each data set, with the level that decides."
         shown = several if len(data) > 1 else "Canonical order against shuffles, shard by shard."
-        sections += [Figure("The evidence", shown, functools.partial(_drawn, run, shards))] if stands else []
+        sections += [Figure("The evidence", shown, drawn("exchange_plots", "draw", run, shards))] if stands else []
         sections += [_shard_table(shards, entry["name"]) for entry in data] if shard_table else []
     return Report(f"Test of canonical order: {run['model']['name']}", run["outcome"], tuple(sections), stands)
 
@@ -71,12 +70,6 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
         ),
     )
     return Report(f"Test of canonical order: {source}", verdict, sections)
-
-
-def _drawn(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> Any:
-    from tdd.report import exchange_plots
-
-    return exchange_plots.draw(run, shards).figure
 
 
 def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Facts:

@@ -229,7 +229,8 @@ def _looks(axes: Any, entry: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     look = sheet.stroke(0)
     axes.plot(number, p, color=look.colour, marker=look.marker, linestyle=look.dashes, zorder=3)
     stops = entry["sequential"]["rule"] != "besag_clifford"
-    target = _target(run) if stops else run["selection"]["alpha"] / len(run["data"])
+    level = run["selection"]["alpha"] / len(run["data"])
+    target = (stops and run["options"].get("target_p")) or level
     axes.axhline(math.log10(target), **sheet.LEVEL)
     axes.text(
         0.995, math.log10(target), f"{'stops at p =' if stops else 'level'} {target:g} ", ha="right", va="bottom",
@@ -252,7 +253,3 @@ def _rows_of(shards: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> np.n
 
 def _p(entry: Mapping[str, Any]) -> str:
     return format_p_value(entry["p_value"], entry["log_p_value"])
-
-
-def _target(run: Mapping[str, Any]) -> float:
-    return run["options"].get("target_p") or run["selection"]["alpha"] / len(run["data"])

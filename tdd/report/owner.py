@@ -12,7 +12,7 @@ import numpy as np
 
 from tdd.audit.owner import TABLES
 from tdd.exchange.summary import format_p_value
-from tdd.report.sections import Facts, Figure, Points, Report, Section
+from tdd.report.sections import Facts, Figure, Report, caveats, in_words
 from tdd.runs.folder import as_number, read_columns
 
 __all__ = ["owner_report", "read_rows"]
@@ -37,19 +37,9 @@ def read_rows(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.ndar
 
 
 def owner_report(run: Mapping[str, Any], rows: Mapping[str, np.ndarray]) -> Report:
-    """The report of a run.
-
-    Args:
-      run: content of run.json.
-      rows: columns of its table.
-    """
+    """The report of a run from run.json and the columns of its table."""
     guarantee, stands = run["guarantee"], run["verdict"]["stands"]
-    sections: list[Section] = [
-        Points("Assumptions of the guarantee", tuple(guarantee["assumes"])),
-        Points("What this run does not establish", tuple(run["open_points"])),
-    ]
-    if run["warnings"]:
-        sections.append(Points("Warnings", tuple(run["warnings"]), "warning"))
+    sections = caveats(guarantee["assumes"], run["open_points"], run["warnings"])
     sections.append(Facts("The test", tuple(_facts(run))))
     if stands and run["kind"] == "versions":
         shown = "How many private versions the published version of each document undercuts, and what chance gives."
@@ -59,13 +49,12 @@ def owner_report(run: Mapping[str, Any], rows: Mapping[str, np.ndarray]) -> Repo
 
 def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     result, guarantee, stands = run["result"], run["guarantee"], run["verdict"]["stands"]
-    holds = f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
     decided = "no verdict" if not stands else "rejected" if result["rejected"] else "not rejected"
     rows = [
         ("null hypothesis", _NULLS[run["kind"]]),
         ("p-value", format_p_value(result["p_value"], result["log_p_value"])),
         ("level", f"{run['options']['alpha']:g}: {decided}"),
-        ("guarantee", holds if stands else "withdrawn: a check speaks against its assumptions"),
+        ("guarantee", in_words(guarantee) if stands else "withdrawn: a check speaks against its assumptions"),
         ("test", run["options"]["test"]),
     ]
     if run["kind"] == "versions":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tdd.report.sections import Column, Facts, Figure, Paragraph, Points, Report, Row, Section, Table
+from tdd.report.sections import Column, Facts, Figure, Paragraph, Points, Report, Row, Section, Table, drawn
 
 __all__ = ["exchange_plan_report", "power_plan_report"]
 
@@ -25,7 +24,7 @@ def power_plan_report(plan: Any) -> Report:
         sections.append(_smallest(plan))
     sections += _warnings(about)
     words = "Expected power, and the probability of at least one right selection, by the fraction of targets."
-    sections += [Figure("Power", words, functools.partial(_drawn, "power_sheet", plan)), _origin(about)]
+    sections += [Figure("Power", words, drawn("plots.power", "power_sheet", plan)), _origin(about)]
     return Report(f"What an audit with {about['method']} may expect", _found(plan), tuple(sections))
 
 
@@ -45,14 +44,8 @@ def exchange_plan_report(plan: Any) -> Report:
     sections += [Points("Cheapest settings", choices)] if len(choices) > 1 else []
     sections += [_settings(plan), *_warnings(about)]
     words = "Power of each test by the number of model calls, for each number of shards."
-    sections += [Figure("Power by cost", words, functools.partial(_drawn, "exchange_sheet", plan)), _origin(about)]
+    sections += [Figure("Power by cost", words, drawn("plots.power", "exchange_sheet", plan)), _origin(about)]
     return Report("What a test of canonical order may expect", choices[0] if choices else "", tuple(sections))
-
-
-def _drawn(name: str, plan: Any) -> Any:
-    from tdd.report.plots import power
-
-    return getattr(power, name)(plan).figure
 
 
 def _found(plan: Any) -> str:

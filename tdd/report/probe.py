@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import pathlib
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tdd.exchange.summary import format_p_value, is_known
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table
+from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table, drawn
 from tdd.runs.folder import as_number, read_columns
 from tdd.validate import InputError
 
@@ -73,15 +72,9 @@ def probe_report(run: Mapping[str, Any], history: Mapping[str, np.ndarray], item
     sections.append(Facts("What was watched", tuple(_facts(run, history, items))))
     if run["looks"]:
         shown = "P-values and mean scores of suspects and references over the steps of the training."
-        sections.append(Figure("The evidence over steps", shown, functools.partial(_drawn, run, history)))
+        sections.append(Figure("The evidence over steps", shown, drawn("probe_plots", "draw", run, history)))
         sections += [_looks(run, history), *_flagged(run, history, items)]
     return Report(f"Probe in a training loop: {run['name']}", run["outcome"], tuple(sections))
-
-
-def _drawn(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Any:
-    from tdd.report import probe_plots
-
-    return probe_plots.draw(run, history).figure
 
 
 def _facts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ __all__ = [
     "Thumbnails",
     "Tone",
     "caveats",
+    "drawn",
     "in_words",
     "plain_text",
     "to_terminal",
@@ -130,6 +132,16 @@ def caveats(assumes: Sequence[str], open_points: Sequence[str], warnings: Sequen
 def in_words(guarantee: Mapping[str, Any]) -> str:
     """What a guarantee controls, in which sense, and who proved it."""
     return f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
+
+
+def drawn(module: str, function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
+    """The figure that a function of a module of this room draws, when it is asked for: matplotlib is loaded then."""
+
+    def draw() -> Any:
+        sheet = getattr(importlib.import_module(f"tdd.report.{module}"), function)(*arguments, **options)
+        return getattr(sheet, "figure", sheet)
+
+    return draw
 
 
 def to_terminal(report: Report) -> RenderableType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,8 +35,8 @@ def study_report(result: Any) -> Report:
     if about.get("about"):
         parts.append(Paragraph(f"Design: {about['about']}."))
     if name in named.STUDIES or len(result.alphas) > 1:
-        drawn = functools.partial(_drawn, result, figure, title, about.get("about", ""))
-        parts.append(sections.Figure("Figure", f"{figure.error} and {figure.power} with standard errors.", drawn))
+        shown = sections.drawn("plots.studies", "draw", result, figure, title=title, caption=about.get("about", ""))
+        parts.append(sections.Figure("Figure", f"{figure.error} and {figure.power} with standard errors.", shown))
     parts += _origin(about)
     return Report(title, _verdict(figure, verdicts), tuple(parts), not _above(verdicts))
 
@@ -110,12 +109,6 @@ def _plain_figure(result: Any) -> Figure:
     """The layout of a study without a name: methods against the level, a panel for each cell's first field."""
     fields = [field for field in result.cells[0] if len({str(cell[field]) for cell in result.cells}) > 1]
     return Figure("levels", panels=fields[0] if len(fields) == 1 and len(result.cells) <= 4 else "")
-
-
-def _drawn(result: Any, figure: Figure, title: str, caption: str) -> Any:
-    from tdd.report.plots import studies
-
-    return studies.draw(result, figure, title=title, caption=caption).figure
 
 
 def _origin(about: Mapping[str, Any]) -> list[Section]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tdd.validate import InputError
 
-__all__ = ["atomic_path", "check_output_file", "disk_errors", "write_atomically"]
+__all__ = ["atomic_path", "check_output_file", "disk_errors", "sync", "write_atomically"]
 
 _REFUSED = (
     errno.EACCES, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS,
@@ -39,6 +39,15 @@ def disk_errors(place: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
+def sync(path: str | os.PathLike[str]) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """A temporary path beside `path` that takes its place when the block ends well; a failure removes it.
@@ -51,11 +60,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     with disk_errors(place):
         try:
             yield temporary
-            descriptor = os.open(temporary, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(temporary)
             os.replace(temporary, place)
         finally:
             with contextlib.suppress(OSError):

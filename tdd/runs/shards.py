@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.runs.atomic import disk_errors, write_atomically
-from tdd.validate import InputError, printable
+from tdd.validate import InputError, printable, some
 
 __all__ = ["Shard", "ShardLog", "as_shard"]
 
@@ -128,7 +128,7 @@ class ShardLog:
                 "is missing is computed now",
                 self.root,
                 "" if len(absent) == 1 else "s",
-                ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else ""),
+                some(absent, 8),
             )
 
     def forget(self) -> None:

@@ -6,16 +6,16 @@ The score of a text must not rest on the text itself: those that are scored may 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from tdd.records import Texts
 from tdd.scoring.tokenise import check_token_ids, token_ids
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 
-__all__ = ["Corpus", "Prefix", "check_apart", "facts_of", "read_corpus", "read_prefix"]
+__all__ = ["Corpus", "check_apart", "facts_of", "read_corpus", "read_prefix"]
 
 _BLOCK = 4096
 """Texts that are tokenised at a time."""
@@ -23,32 +23,15 @@ _BLOCK = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """The token frequencies of a corpus under one tokenizer.
+    """The token frequencies of a corpus under one tokenizer."""
 
-    Attributes:
-      log_frequency: [V] float64, log((count + 1) / (num_tokens + V)).
-      num_tokens: Its tokens.
-      texts: The texts.
-    """
-
-    log_frequency: np.ndarray
-    num_tokens: int
-    texts: Texts
+    log_frequency: np.ndarray  # [V] float64, log((count + 1) / (num_tokens + V))
+    num_tokens: int  # its tokens
+    texts: Texts  # the texts
 
     def facts(self) -> dict[str, Any]:
         """What identifies the corpus in a record."""
         return {**facts_of(self.texts), "tokens": self.num_tokens}
-
-
-class Prefix(NamedTuple):
-    """Texts that others follow."""
-
-    tokens: np.ndarray  # [P] int32, the texts joined without a separator, with the special tokens of the tokenizer
-    texts: Texts  # the texts
-
-    def facts(self) -> dict[str, Any]:
-        """What identifies the prefix in a record."""
-        return {**facts_of(self.texts), "tokens": len(self.tokens)}
 
 
 def check_apart(beside: Mapping[str, Texts], texts: Texts) -> None:
@@ -56,12 +39,8 @@ def check_apart(beside: Mapping[str, Texts], texts: Texts) -> None:
 
     White space does not tell two texts apart.
 
-    Args:
-      beside: Argument of `tdd.score` -> its texts.
-      texts: The texts to score.
-
     Raises:
-      InputError: naming the argument and the texts.
+      InputError: naming the argument of `tdd.score`, a key of `beside`, and the texts.
     """
     unseen = {argument: others for argument, others in beside.items() if argument not in ("corpus", "member_prefix")}
     for argument, others in beside.items():
@@ -70,9 +49,9 @@ def check_apart(beside: Mapping[str, Texts], texts: Texts) -> None:
         for what, scored in apart.items():
             both = [one for one, text in zip(scored.ids, _bare(scored), strict=True) if text in there]
             if both:
-                shown = ", ".join(map(repr, both[:5])) + (" ..." if len(both) > 5 else "")
                 raise InputError(
-                    f"{len(both)} of {what} {'is' if len(both) == 1 else 'are'} in {argument}: {shown}; the score of a "
+                    f"{len(both)} of {what} {'is' if len(both) == 1 else 'are'} in {argument}: "
+                    f"{some([*map(repr, both)])}; the score of a "
                     f"text must not rest on the text itself: remove it from {argument}"
                 )
 
@@ -83,12 +62,7 @@ def _bare(texts: Texts) -> Iterator[str]:
 
 
 def read_corpus(corpus: Texts | Corpus, tokenizer: Any, vocab_size: int) -> Corpus:
-    """Count the tokens of a corpus; a `Corpus` of the same vocabulary stays as it is.
-
-    Args:
-      corpus: The texts, from `tdd.load_texts`, or a `Corpus`.
-      tokenizer: The tokenizer of the model; its special tokens are not added.
-      vocab_size: V, tokens in the readout of the model.
+    """Count the tokens of a corpus, special ones not added; a `Corpus` of the same vocabulary stays as it is.
 
     Raises:
       InputError: token ids outside of the vocabulary, a `Corpus` of another vocabulary.
@@ -104,13 +78,13 @@ def read_corpus(corpus: Texts | Corpus, tokenizer: Any, vocab_size: int) -> Corp
     for first in range(0, len(corpus), _BLOCK):
         ids = token_ids(tokenizer, corpus.texts[first : first + _BLOCK], add_special_tokens=False)
         check_token_ids(ids, corpus.ids[first : first + _BLOCK], vocab_size, "model")
-        counts += _counts(ids, vocab_size)
+        counts += np.bincount(np.concatenate([np.zeros(0, np.int32), *ids]), minlength=vocab_size)
     total = int(counts.sum())
     return Corpus(np.log((counts + 1) / (total + vocab_size)), total, corpus)
 
 
-def read_prefix(texts: Texts, tokenizer: Any, vocab_size: int) -> Prefix:
-    """The tokens of the texts one after another, as the model reads them.
+def read_prefix(texts: Texts, tokenizer: Any, vocab_size: int) -> np.ndarray:
+    """[P] int32 tokens of the texts, joined without a separator, with the special tokens of the tokenizer.
 
     Raises:
       InputError: no token, or one outside of the vocabulary.
@@ -119,13 +93,9 @@ def read_prefix(texts: Texts, tokenizer: Any, vocab_size: int) -> Prefix:
     check_token_ids([tokens], [texts.source], vocab_size, "model")
     if not len(tokens):
         raise InputError(f"the prefix {texts.source} has no token; give texts that are not empty")
-    return Prefix(tokens, texts)
+    return tokens
 
 
 def facts_of(texts: Texts) -> dict[str, Any]:
     """What identifies texts in a record."""
     return {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)}
-
-
-def _counts(ids: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:
-    return np.bincount(np.concatenate([np.zeros(0, np.int32), *ids]), minlength=vocab_size)

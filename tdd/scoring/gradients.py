@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from tdd.records import GradNorms, GradSqNorms, LanguageModel
-from tdd.scoring.scores.grad_norm import check_reduction
+from tdd.scoring.scores.passes import check_reduction
 from tdd.scoring.token_stats import check_token_batch
 from tdd.validate import InputError
 

@@ -32,19 +32,12 @@ class Deferred:
 
 
 class Model(NamedTuple):
-    """A model ready to score.
+    """A model ready to score."""
 
-    Attributes:
-      lm: The model.
-      params: Its parameters, or `Deferred` ones.
-      tokenizer: Its tokenizer.
-      name: The name that reports show.
-    """
-
-    lm: LanguageModel
-    params: Any
-    tokenizer: Any
-    name: str
+    lm: LanguageModel  # the model
+    params: Any  # its parameters, or `Deferred` ones
+    tokenizer: Any  # its tokenizer
+    name: str  # the name that reports show
 
     def parameters(self) -> Any:
         """The parameters."""
@@ -89,12 +82,9 @@ def encode_pass(
 
     Args:
       name: The pass. That for gradients has no windows, because the norms of their gradients would not add up.
-      table: The texts.
-      of: Name of the model that they go through.
-      model: The model.
+      of: Name of the model that the texts go through.
       statistics: Fields of `TokenStats` that the pass delivers.
-      max_length: Longest window that the user allows.
-      long_texts: As in `tdd.score`.
+      max_length, long_texts: As in `tdd.score`.
       windowed: True if every requested score may be computed in windows; it decides what a message advises.
       encoded: The texts as tokens, if another pass has them already.
       prefix: Token ids that every window follows, or None.

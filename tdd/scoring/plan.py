@@ -70,7 +70,6 @@ class Planner:
 
     Args:
       models: "text"; "reference", "reference 2", ... and "tuned" where a score needs them.
-      devices: Where they are computed.
       budget: Tokens a batch.
       store: Where rows are looked up, or None.
       alone: False if rows of a block are computed or stored elsewhere or later: shards, processes in lockstep, models

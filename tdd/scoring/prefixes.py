@@ -31,8 +31,7 @@ class PrefixSums:
     Args:
       lm: A model with `prefix`, `hidden_after` and `readout`.
       params: Its parameters, on the devices.
-      devices: The devices. Each holds the cache of the prefix and takes whole batches of suffixes.
-      tile: Sizes of the head's tiles.
+      devices: Each holds the cache of the prefix and takes whole batches of suffixes.
       token_budget: Tokens of a batch of suffixes; a longer suffix is a batch of its own.
     """
 

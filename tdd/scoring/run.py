@@ -95,12 +95,10 @@ class Runners:
         self._runners: dict[Any, BatchRunner] = {}
 
     def get(self, group: Any, given: PassInput, capacity: int) -> BatchRunner:
-        """The runner of a group of passes, made when it is first asked for.
+        """The runner of a group of passes, of which one is given, made when it is first asked for.
 
-        Args:
-          group: What its passes have in common, the name of the model first and whether they are for gradients second.
-          given: One of its passes.
-          capacity: Most scored positions of a batch.
+        `group` is what they have in common, the name of the model first and whether they are for gradients second; a
+        batch has at most `capacity` scored positions.
         """
         name, gradient, *_ = group
         for other in [

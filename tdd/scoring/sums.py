@@ -60,8 +60,6 @@ class LogProbSums:
     """Sums of log-probabilities, call after call. The same calls make the same batches, and so the same bits.
 
     Args:
-      model: The model.
-      devices: Its devices.
       budget: Tokens a batch.
       limit: Longest row.
       most_sequences: Most sequences of a call, for the size of the batches.

@@ -29,10 +29,7 @@ def store_beside(path: pathlib.Path) -> pathlib.Path:
 def write_scores(table: Scores, path: pathlib.Path, *, keep_store: bool = True) -> None:
     """Write ids, token counts and scores; `<name>.provenance.json` beside them records how they were computed.
 
-    Args:
-      table: The scores.
-      path: A file name ending in .csv, .parquet or .jsonl.
-      keep_store: False removes the store beside `path`.
+    The store beside `path` is removed unless `keep_store`.
 
     Raises:
       InputError: another ending, or a folder that cannot be written.

@@ -45,7 +45,6 @@ def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = Non
     Args:
       tokenizer: A transformers tokenizer, or any callable `(texts, add_special_tokens=True, ...)` that returns
         {"input_ids": [...]}; with `return_offsets_mapping` it may add "offset_mapping" (character spans).
-      texts: The texts.
       max_tokens: Longest text, or None.
 
     Raises:

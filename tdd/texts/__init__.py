@@ -18,12 +18,11 @@ from tdd.records import Texts
 from tdd.texts import rows as checks
 from tdd.texts.files import bad_record, read_path, some_rows
 from tdd.texts.rows import Rows, kind, shown
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 
 __all__ = ["Rows", "TextColumns", "hash_texts", "load_text_columns", "load_texts", "read_rows", "read_samples"]
 
 _logger = logging.getLogger(__name__)
-_NAMED = 5
 _SOURCE = "memory"
 
 
@@ -109,17 +108,12 @@ def hash_texts(ids: Sequence[str], texts: Sequence[str]) -> str:
 
 
 class TextColumns(NamedTuple):
-    """The texts of one table.
+    """The texts of one table."""
 
-    Attributes:
-      texts: N texts with ids and labels.
-      knockoffs: k `Texts`, the j-th with the j-th paraphrase of every text, in the same order and with the same ids.
-      groups: N names of clusters (the book of a passage), or an empty tuple.
-    """
-
-    texts: Texts
+    texts: Texts  # N texts with ids and labels
+    # k `Texts`, the j-th with the j-th paraphrase of every text, in the same order and with the same ids
     knockoffs: tuple[Texts, ...]
-    groups: tuple[str, ...]
+    groups: tuple[str, ...]  # N names of clusters (the book of a passage), or an empty tuple
 
 
 def load_text_columns(
@@ -201,9 +195,8 @@ def _check_complete_knockoffs(
         blank = [checks.is_absent(value) or (isinstance(value, str) and not value.strip()) for value in values]
         rows = [row for row, is_blank in enumerate(blank) if is_blank]
         if rows:
-            named = ", ".join(f"{ids[i]!r} ({place(i)})" for i in rows[:_NAMED])
-            more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
-            missing.append(f"field {field!r} has none for {len(rows)} of {len(ids)} rows: ids {named}{more}")
+            named = some([f"{ids[i]!r} ({place(i)})" for i in rows])
+            missing.append(f"field {field!r} has none for {len(rows)} of {len(ids)} rows: ids {named}")
     if missing:
         raise InputError(
             f"{source}: knockoffs are missing (absent, null or blank): {'; '.join(missing)}. Every text needs a "

@@ -35,7 +35,7 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
     """Rows of one file, or of a folder: one row a .txt file, its relative path the id."""
     if path.is_dir():
         return _read_folder(path)
-    readers = {"jsonl": _read_jsonl, "json": _read_json, "csv": _read_csv, "tsv": _read_tsv, "txt": _read_txt}
+    readers = {"jsonl": _read_jsonl, "json": _read_json, "csv": _read_csv, "txt": _read_txt}
     name = _file_format(path, format)
     if name == "parquet":
         return _read_parquet(path)
@@ -46,7 +46,7 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
             return _rows_of_lines(str(path), columns)
     content = _decode(path, data)
     del data
-    return readers[name](str(path), content)
+    return _read_csv(str(path), content, "\t") if name == "tsv" else readers[name](str(path), content)
 
 
 def _read_bytes(path: pathlib.Path) -> bytes:
@@ -112,10 +112,6 @@ def _rows_of_lines(source: str, columns: Mapping[str, StringColumn]) -> Rows:
     """Rows of a table whose header is line 1 and whose rows are the next lines, one each."""
     num_rows = len(next(iter(columns.values())))
     return Rows(source, num_rows, tuple(columns), columns.__getitem__, lambda index: f"line {index + 2}")
-
-
-def _read_tsv(source: str, content: str) -> Rows:
-    return _read_csv(source, content, "\t")
 
 
 def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:

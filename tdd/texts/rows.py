@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tdd.runs.plain_csv import StringColumn, coded_words
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 
 __all__ = [
     "COMMON_TEXT_FIELDS",
@@ -41,7 +41,6 @@ COMMON_TEXT_FIELDS = (
 )  # fmt: skip
 """Fields taken for the text if there is no field "text" and exactly one of these."""
 
-_NAMED = 5
 _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 
 Place = Callable[[int], str]
@@ -122,8 +121,7 @@ def identifier_column(source: str, values: Sequence[Any], place: Place) -> tuple
             for index, name in enumerate(identifiers)
             if first.setdefault(name, index) != index
         ]
-        more = f" and {len(repeated) - _NAMED} more" if len(repeated) > _NAMED else ""
-        raise InputError(f"{source}: ids must be unique; repeated: {'; '.join(repeated[:_NAMED])}{more}")
+        raise InputError(f"{source}: ids must be unique; repeated: {some(repeated, between='; ')}")
     return tuple(identifiers)
 
 

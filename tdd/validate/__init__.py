@@ -5,10 +5,10 @@ prints it without a traceback. `arrays` has those of the statistics, `files` tho
 file imports no JAX.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["InputError", "as_names", "is_memory_error", "printable"]
+__all__ = ["InputError", "as_names", "is_memory_error", "printable", "some"]
 
 _OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "out_of_memory", "failed to allocate")
 """Words of JAX's backends when memory does not suffice, in lower case."""
@@ -30,6 +30,16 @@ def printable(text: str) -> str:
     'a\\\\x1b[2Jb\\\\nc'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def some(names: Sequence[Any], most: int = 5, between: str = ", ") -> str:
+    """The first names, and how many more there are.
+
+    >>> some(range(4), 3)
+    '0, 1, 2 and 1 more'
+    """
+    shown = between.join(map(str, names[:most])) or "none"
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def as_names(value: Any, argument: str) -> tuple[str, ...]:

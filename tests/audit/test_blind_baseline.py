@@ -132,7 +132,7 @@ def test_a_group_is_never_split_over_folds():
     generator = np.random.default_rng(0)
     role = generator.integers(0, 2, 200)
     group = generator.integers(0, 40, 200).tolist()
-    unit, unit_role, unit_fold = module._units(role, group, 5, generator)
+    unit, unit_role, unit_fold = module._units(role, group, generator)
     folds_of_group = {name: {unit_fold[unit[i]] for i in range(200) if group[i] == name} for name in group}
     assert all(len(folds) == 1 for folds in folds_of_group.values())
     np.testing.assert_array_equal(unit_role[unit], role)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tdd.audit.assemble import failures
 from tdd.audit.checks import cluster_sizes
 from tdd.audit.select import select
-from tdd.audit.summary import failures
 from tdd.records import Evidence
 
 DRAWN = 300

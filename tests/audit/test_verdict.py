@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tdd
+from tdd.audit.assemble import failures
 from tdd.audit.overlap import LEAST, RUN, overlap
 from tdd.audit.select import select
-from tdd.audit.summary import failures
 from tdd.cli import main
 from tdd.records import Texts
 
@@ -218,7 +218,7 @@ def test_a_folder_that_was_changed_is_refused(tmp_path, capsys):
 
 
 def test_warnings_of_a_withheld_verdict_say_nothing_of_the_selection():
-    from tdd.audit.summary import warnings_of
+    from tdd.audit.assemble import warnings_of
 
     decision = types.SimpleNamespace(
         num_missing=0, num_missing_calibration=0, min_selections=1, num_tests=9, proportion=0.5,

@@ -773,21 +773,21 @@ SHARDS = (
     ),
     Fault(
         "lira: the variance of the wrong axis of freedom",
-        "tdd/scoring/scores/lira.py",
+        "tdd/scoring/scores/passes.py",
         "out.var(0, ddof=1)",
         "out.var(0)",
         ("tests/scoring/test_reference_scores.py",),
     ),
     Fault(
         "rmia: the offline weight is not that of the OUT models",
-        "tdd/scoring/scores/rmia.py",
+        "tdd/scoring/scores/passes.py",
         "math.log((1 + a) / 2)",
         "math.log((1 - a) / 2 + 1e-9)",
         ("tests/scoring/test_reference_scores.py",),
     ),
     Fault(
         "rmia: gamma on the wrong side",
-        "tdd/scoring/scores/rmia.py",
+        "tdd/scoring/scores/passes.py",
         "ratios - math.log(gamma)",
         "ratios + math.log(gamma)",
         ("tests/scoring/test_reference_scores.py",),
@@ -975,8 +975,8 @@ MODELS = (
     ),
     Fault(
         "lowercase: no floor under the ratio",
-        "tdd/scoring/scores/lowercase.py",
-        "/ xp.maximum(evidence.lowercase_loss, FLOOR)",
+        "tdd/scoring/scores/passes.py",
+        "/ xp.maximum(evidence.lowercase_loss, _FLOOR)",
         "/ evidence.lowercase_loss",
         ("tests/scoring/test_scores.py",),
     ),
@@ -989,7 +989,7 @@ MODELS = (
     ),
     Fault(
         "max_renyi: wrong default of gamma",
-        "tdd/scoring/scores/max_renyi.py",
+        "tdd/scoring/scores/tokens.py",
         'defaults={"gamma": "0.5", "k": "0.2"}',
         'defaults={"gamma": "2", "k": "0.2"}',
         ("tests/scoring/test_scores.py",),
@@ -1139,7 +1139,7 @@ STUDIES = (
     ),
     Fault(
         "verdict: a failed baseline is let through",
-        "tdd/audit/summary.py",
+        "tdd/audit/assemble.py",
         "baseline.p_value <= level",
         "baseline.p_value <= level / 10",
         ("tests/audit/test_verdict.py",),
@@ -1195,7 +1195,7 @@ STUDIES = (
     ),
     Fault(
         "verdict: the share of either role may be small",
-        "tdd/audit/summary.py",
+        "tdd/audit/assemble.py",
         "max(fractions) > _FRACTION",
         "min(fractions) > _FRACTION",
         ("tests/audit/test_verdict.py",),
@@ -1338,7 +1338,7 @@ WORDS = (
     ),
     Fault(
         "slices: they begin one position late",
-        "tdd/logprobs/slices.py",
+        "tdd/logprobs/record.py",
         "enumerate(entry.slices[offset:])",
         "enumerate(entry.slices[:])",
         ("tests/logprobs/test_statistics.py",),
@@ -1376,14 +1376,14 @@ WORDS = (
 TOKEN_SCORES = (
     Fault(
         "acmia: every occurrence of a token counts",
-        "tdd/scoring/scores/acmia.py",
+        "tdd/scoring/scores/tokens.py",
         "masked_mean(xp, loss, first_occurrences(xp, stats))",
         "masked_mean(xp, loss, stats.mask)",
         ("tests/scoring/test_token_scores.py",),
     ),
     Fault(
         "acmia: the change has one sign for all temperatures",
-        "tdd/scoring/scores/acmia.py",
+        "tdd/scoring/scores/tokens.py",
         "loss = -stats.log_prob - stats.renyi_two",
         "loss = stats.log_prob + stats.renyi_two",
         ("tests/scoring/test_token_scores.py",),

@@ -106,7 +106,7 @@ def axes_of(drawn_sheet):
 )
 def test_files_are_the_same_every_time(name, kind, tmp_path):
     before = dict(matplotlib.rcParams)
-    first, second = (studies.write(drawn(name), tmp_path / f"{i}.{kind}").read_bytes() for i in range(2))
+    first, second = (sheet.save(drawn(name), tmp_path / f"{i}.{kind}").read_bytes() for i in range(2))
     assert first == second
     assert first[:4] == (b"\x89PNG" if kind == "png" else b"<?xm")
     assert b"<dc:date>" not in first

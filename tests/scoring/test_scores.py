@@ -198,7 +198,7 @@ def test_parsing():
         ("min_k:k=nan", "k=nan is not a fraction"),
         ("min_k:k=0.123456", "at most four decimals"),
         ("max_renyi:k=-1", r"\[0, 1\]"),
-        ("max_renyi:gamma=3", "gamma=3 is not available; the orders are"),
+        ("max_renyi:gamma=3", "gamma='3' is unknown; the orders are"),
     ],
 )
 def test_bad_names(text, message):

@@ -5,9 +5,8 @@ the parameters, which stay arguments of every compiled program: adapting the sam
 weight becomes a constant of a program. Dropout is off, and leaves that are not trained get no gradient.
 """
 
-from tdd.models.adapters.causality import check_causal
 from tdd.models.adapters.equinox import from_equinox
-from tdd.models.adapters.function import FunctionSpec, from_function
+from tdd.models.adapters.function import FunctionSpec, check_causal, from_function
 from tdd.models.adapters.haiku import from_haiku
 from tdd.models.adapters.linen import from_linen
 from tdd.models.adapters.nnx import from_nnx

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -12,12 +13,10 @@ import numpy as np
 from tdd.models.adapters.function import (
     Arguments,
     Output,
-    arguments_of,
     bound,
     check_hashable,
     check_module,
-    from_function,
-    method_arguments,
+    from_methods,
 )
 from tdd.records import LanguageModel
 
@@ -65,23 +64,21 @@ def from_equinox(
     import equinox as eqx
 
     check_module("module", module, "Equinox module", isinstance(module, eqx.Module))
-    params, static = eqx.partition(eqx.nn.inference_mode(module), _is_array)
+    arrays = (jax.Array, np.ndarray, np.generic)
+    params, static = eqx.partition(eqx.nn.inference_mode(module), lambda leaf: isinstance(leaf, arrays))
     leaves, structure = jax.tree.flatten(static)
     for leaf in (*leaves, structure):
         check_hashable("module", leaf)
-    kind, given = type(module), arguments_of(arguments)
-
-    def call(method: str | Callable[..., Any], *, only_known: bool = False) -> EquinoxCall:
-        keywords = method_arguments(kind, method, given, only_known=only_known)
-        return EquinoxCall(tuple(leaves), structure, method, keywords, batched)
-
-    lm = from_function(
-        call(method),
+    lm = from_methods(
+        type(module),
+        functools.partial(EquinoxCall, tuple(leaves), structure, batched),
+        method=method,
+        arguments=arguments,
+        hidden=hidden,
+        readout=None if readout is None else EquinoxCall(tuple(leaves), structure, True, readout),
         vocab_size=vocab_size,
         max_length=max_length,
-        name=name or kind.__name__,
-        hidden=None if hidden is None else call(hidden, only_known=True),
-        readout=None if readout is None else EquinoxCall(tuple(leaves), structure, readout, (), True),
+        name=name,
         soft_cap=soft_cap,
         output=output,
     )
@@ -94,9 +91,9 @@ class EquinoxCall:
 
     leaves: tuple[Hashable, ...]
     structure: Any
-    method: str | Callable[..., Any]
-    arguments: Arguments
     batched: bool
+    method: str | Callable[..., Any]
+    arguments: Arguments = ()
 
     def __call__(self, params: Any, *inputs: jax.Array) -> Any:
         import equinox as eqx
@@ -104,7 +101,3 @@ class EquinoxCall:
         module = eqx.combine(params, jax.tree.unflatten(self.structure, self.leaves))
         function = bound(module, self.method, self.arguments)
         return function(*inputs) if self.batched else jax.vmap(function)(*inputs)
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))

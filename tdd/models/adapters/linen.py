@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,12 +13,10 @@ from tdd.models.adapters.function import (
     EVALUATION,
     Arguments,
     Output,
-    arguments_of,
     check_hashable,
     check_module,
     first_line,
-    from_function,
-    method_arguments,
+    from_methods,
     wants_randomness,
 )
 from tdd.records import LanguageModel
@@ -68,18 +67,15 @@ def from_linen(
     fields = {field.name for field in dataclasses.fields(module)}
     module = module.clone(**{switch: value for switch, value in EVALUATION.items() if switch in fields})
     check_hashable("module", module)
-    given = arguments_of(arguments)
-
-    def call(method: str | Callable[..., Any], *, only_known: bool = False) -> LinenCall:
-        keywords = method_arguments(type(module), method, given, only_known=only_known)
-        return LinenCall(module, method, keywords, tuple(mutable))
-
-    return from_function(
-        call(method or "__call__"),
+    return from_methods(
+        type(module),
+        functools.partial(LinenCall, module, tuple(mutable)),
+        method=method or "__call__",
+        arguments=arguments,
+        hidden=hidden,
         vocab_size=vocab_size,
         max_length=max_length,
-        name=name or type(module).__name__,
-        hidden=None if hidden is None else call(hidden, only_known=True),
+        name=name,
         readout=None if readout is None else Readout(readout),
         soft_cap=soft_cap,
         output=output,
@@ -91,9 +87,9 @@ class LinenCall:
     """`(variables, tokens) -> result` of one method of a module."""
 
     module: Any
+    mutable: tuple[str, ...]
     method: str | Callable[..., Any]
     arguments: Arguments
-    mutable: tuple[str, ...]
 
     def __call__(self, variables: Any, tokens: jax.Array) -> Any:
         from flax import errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -12,12 +13,10 @@ import jax.numpy as jnp
 from tdd.models.adapters.function import (
     Arguments,
     Output,
-    arguments_of,
     bound,
     check_hashable,
     check_module,
-    from_function,
-    method_arguments,
+    from_methods,
 )
 from tdd.records import LanguageModel
 from tdd.validate import InputError
@@ -76,18 +75,16 @@ def from_nnx(
         jax.tree.structure(random),
         tuple(_random_leaf(leaf) for leaf in jax.tree.leaves(random)),
     )
-    kind, given = type(model), arguments_of(arguments)
-
-    def call(method: str | Callable[..., Any], *, only_known: bool = False) -> NnxCall:
-        return NnxCall(layout, method, method_arguments(kind, method, given, only_known=only_known))
-
-    lm = from_function(
-        call(method),
+    lm = from_methods(
+        type(model),
+        functools.partial(NnxCall, layout),
+        method=method,
+        arguments=arguments,
+        hidden=hidden,
+        readout=None if readout is None else NnxCall(layout, readout),
         vocab_size=vocab_size,
         max_length=max_length,
-        name=name or kind.__name__,
-        hidden=None if hidden is None else call(hidden, only_known=True),
-        readout=None if readout is None else NnxCall(layout, readout, ()),
+        name=name,
         soft_cap=soft_cap,
         output=output,
     )
@@ -127,7 +124,7 @@ class NnxCall:
 
     layout: Layout
     method: str | Callable[..., Any]
-    arguments: Arguments
+    arguments: Arguments = ()
 
     def __call__(self, params: Any, *inputs: jax.Array) -> Any:
         return bound(self.layout.model(params), self.method, self.arguments)(*inputs)

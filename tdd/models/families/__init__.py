@@ -15,8 +15,7 @@ from typing import Any
 
 from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
-from tdd.models.weights import some
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 
 __all__ = ["FAMILIES", "IGNORED", "REQUIRED", "family_of_config", "family_of_spec"]
 
@@ -85,11 +84,7 @@ IGNORED = frozenset((_PROVENANCE + _TRAINING_AND_OTHER_HEADS + _GENERATION).spli
 
 
 def family_of_config(config: Mapping[str, Any], where: str) -> Family:
-    """The family of a config.json, after checking its keys.
-
-    Args:
-      config: Contents of the file.
-      where: Path of the file, for messages.
+    """The family of a config.json, the file `where`, after checking its keys.
 
     Raises:
       InputError: Unsupported or missing `model_type`, an unknown key, or a value that is not implemented.

@@ -71,37 +71,29 @@ class Keys:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """The differences of one family of checkpoints.
-
-    Attributes:
-      architecture: Name of transformers' class.
-      norm, positions, mlp: Type of its norms, of its positions, and of its perceptrons.
-      to_spec: Configuration with its defaults filled in -> spec. InputError for an unsupported value.
-      own_config: Spec -> the configuration keys beyond the common ones that `to_spec` reads, or None if the family
-        cannot express the spec. `family_of_spec` checks that `to_spec` leads back to the spec.
-      own_keys: Configuration keys beyond the common ones that decide the spec.
-      required: Configuration keys that would change the computation, with the values under which they do not.
-      ignored: Configuration keys that never change the logits of a text.
-      buffers: Names of stored tensors that are not parameters, with "{layer}" for the number of a layer.
-      aliases: Alternative tensor names in files -> the name in `names`.
-      bare_prefix: What files of a model without its head omit from all names; "" means `names.base`.
-    """
+    """The differences of one family of checkpoints."""
 
     model_type: str
-    architecture: str
-    norm: type[LayerNorm | RmsNorm]
-    positions: type[LearnedPositions | RotaryPositions]
+    architecture: str  # name of transformers' class
+    norm: type[LayerNorm | RmsNorm]  # type of its norms
+    positions: type[LearnedPositions | RotaryPositions]  # type of its positions
     keys: Keys
     names: TensorNames
+    # configuration with its defaults filled in -> spec. InputError for an unsupported value
     to_spec: Callable[[Mapping[str, Any]], DecoderSpec]
+    # spec -> the configuration keys beyond the common ones that `to_spec` reads, or None if the family cannot express
+    # the spec. `family_of_spec` checks that `to_spec` leads back to the spec
     own_config: Callable[[DecoderSpec], dict[str, Any] | None]
-    own_keys: frozenset[str] = frozenset()
+    own_keys: frozenset[str] = frozenset()  # configuration keys beyond the common ones that decide the spec
+    # configuration keys that would change the computation, with the values under which they do not
     required: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
-    ignored: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()  # configuration keys that never change the logits of a text
+    # names of stored tensors that are not parameters, with "{layer}" for the number of a layer
     buffers: tuple[str, ...] = ()
+    # alternative tensor names in files -> the name in `names`
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    bare_prefix: str = ""
-    mlp: type[Mlp | Experts] = Mlp
+    bare_prefix: str = ""  # what files of a model without its head omit from all names; "" means `names.base`
+    mlp: type[Mlp | Experts] = Mlp  # type of its perceptrons
 
     @property
     def used(self) -> frozenset[str]:

@@ -168,48 +168,35 @@ class Stack(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TensorNames:
-    """A family's names of its tensors, without ".weight" and ".bias"; the defaults are LLaMA's, and "" means none.
+    """A family's names of its tensors, without ".weight" and ".bias"; the defaults are LLaMA's, and "" means none."""
 
-    Attributes:
-      base: Prefix of all names except the head's.
-      layer: Prefix of the names in a layer, after `base`, with "{layer}" for its number.
-      attention_norm, mlp_norm: Norm of each part: before it, after the sum in a "post" layout, or of its output in a
-        "branch" layout.
-      attention_post_norm, mlp_post_norm: Norm of the part's output in a "sandwich" layout.
-      qkv: One projection with all three, or those of queries, keys and values.
-      query_norm, key_norm: Norm of each head, or of all together.
-      attention_out, mlp_out: Projections back into the stream.
-      mlp_in: One projection, or those of gate and up.
-      experts_in, experts_out, router: Projections of the experts, with "{expert}" for the number of one, or single
-        tensors, without ".weight", that are stacks over the experts; and their scores.
-      embedding_in, embedding_out: Projections from and to the embedding's width.
-      inputs_first: True if kernels are stored [in, out] instead of [out, in].
-      heads_interleaved: True if the one projection `qkv` is stored head by head.
-    """
-
-    base: str = "model."
-    layer: str = "layers.{layer}."
+    base: str = "model."  # prefix of all names except the head's
+    layer: str = "layers.{layer}."  # prefix of the names in a layer, after `base`, with "{layer}" for its number
     tokens: str = "embed_tokens"
     positions: str = ""
-    embedding_in: str = ""
+    embedding_in: str = ""  # projections from and to the embedding's width
     embedding_out: str = ""
+    # norm of each part: before it, after the sum in a "post" layout, or of its output in a "branch" layout
     attention_norm: str = "input_layernorm"
-    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    query_norm: str = "self_attn.q_norm"
-    key_norm: str = "self_attn.k_norm"
-    attention_out: str = "self_attn.o_proj"
-    attention_post_norm: str = ""
     mlp_norm: str = "post_attention_layernorm"
-    mlp_in: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    attention_post_norm: str = ""  # norm of the part's output in a "sandwich" layout
+    mlp_post_norm: str = ""
+    # one projection with all three, or those of queries, keys and values
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    query_norm: str = "self_attn.q_norm"  # norm of each head, or of all together
+    key_norm: str = "self_attn.k_norm"
+    attention_out: str = "self_attn.o_proj"  # projections back into the stream
     mlp_out: str = "mlp.down_proj"
+    mlp_in: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")  # one projection, or those of gate and up
+    # projections of the experts, with "{expert}" for the number of one, or single tensors, without ".weight", that are
+    # stacks over the experts; and their scores
     experts_in: tuple[str, ...] = ()
     experts_out: str = ""
     router: str = ""
-    mlp_post_norm: str = ""
     final_norm: str = "norm"
     head: str = "lm_head"
-    inputs_first: bool = False
-    heads_interleaved: bool = False
+    inputs_first: bool = False  # true if kernels are stored [in, out] instead of [out, in]
+    heads_interleaved: bool = False  # true if the one projection `qkv` is stored head by head
 
 
 STACKS = {"experts_in": ("mlp.experts.gate_up_proj",), "experts_out": "mlp.experts.down_proj", "router": "mlp.gate"}

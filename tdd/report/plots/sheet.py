@@ -174,12 +174,13 @@ def short(name: str, longest: int) -> str:
     return name
 
 
-def save(drawn: Sheet | Figure, path: pathlib.Path) -> None:
+def save(drawn: Sheet | Figure, path: pathlib.Path) -> pathlib.Path:
     """Write a figure whole or not at all, in the format of the path's ending; the same figure gives the same bytes."""
     figure = drawn.figure if isinstance(drawn, Sheet) else drawn
     kind = path.suffix[1:]
     with atomic_path(path) as temporary, style():
         figure.savefig(temporary, format=kind, metadata=_METADATA[kind])
+    return path
 
 
 def _heading(figure: Figure, title: str, legend: Mapping[str, Any]) -> Legend:

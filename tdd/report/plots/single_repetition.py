@@ -81,7 +81,7 @@ def envelope(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.Sh
             axes.plot((0, 1), (0, 1), **sheet.LEVEL)
             axes.plot(x, g, color=looks[1].colour, linewidth=2)
             axes.set_xlim(0, limit)
-            axes.set_ylim(0, 1.02 if limit == 1 else _near_top(p, limit))
+            axes.set_ylim(0, 1.02 if limit == 1 else max(1.5 * float((p <= limit).mean()), 1.05 * limit))
             axes.set_xlabel("x, the largest of the K p-values of an item")
         whole, zoom = drawn.panels[0]
         whole.axvline(tau, color=sheet.INK, linewidth=0.8, linestyle=(0, (4, 2)))
@@ -108,7 +108,3 @@ def _stop(p_values: Any, alpha: float) -> int:
 def _ecdf(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ordered = np.sort(sample)
     return np.concatenate([[0], ordered, [1]]), np.concatenate([[0], np.arange(1, len(sample) + 1) / len(sample), [1]])
-
-
-def _near_top(p: np.ndarray, limit: float) -> float:
-    return max(1.5 * float((p <= limit).mean()), 1.05 * limit)

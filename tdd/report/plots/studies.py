@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from tdd.report.plots import sheet, single_repetition
 from tdd.study.named.record import Example, Figure
 from tdd.validate import printable
 
-__all__ = ["Pick", "draw", "draw_example", "picks", "values", "write"]
+__all__ = ["Pick", "draw", "draw_example", "picks", "values"]
 
 _MOST_BARS = 32
 
@@ -35,12 +34,6 @@ def draw_example(example: Example) -> sheet.Sheet:
     """The figure of one repetition."""
     drawing = {"staircase": single_repetition.staircase, "envelope": single_repetition.envelope}[example.kind]
     return drawing(example.arrays, title=example.title, caption=_sentence(example.caption))
-
-
-def write(drawn: sheet.Sheet, path: pathlib.Path) -> pathlib.Path:
-    """Write a figure whole or not at all, .png or .svg; the same figure gives the same bytes."""
-    sheet.save(drawn, path)
-    return path
 
 
 def _sentence(words: str) -> str:

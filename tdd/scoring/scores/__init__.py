@@ -1,4 +1,4 @@
-"""Scores of texts from token statistics, one a file; all loss-like: LOWER = MORE member-like.
+"""Scores of texts from token statistics; all loss-like: LOWER = MORE member-like.
 
 A user writes one by its name and options: "loss", "min_k:k=0.1", "max_renyi:gamma=inf,k=0".
 """
@@ -26,8 +26,10 @@ __all__ = [
     "Pass",
     "Score",
     "ScoreRequest",
+    "as_float",
     "check_fraction",
     "check_given",
+    "check_named",
     "check_positive",
     "check_score_names",
     "first_occurrences",
@@ -54,31 +56,20 @@ class Evidence(NamedTuple):
 
     Losses are means over tokens; where a reference model has another tokenizer, those of reference models and of the
     population are per byte.
-
-    Attributes:
-      compressed_bytes: Length of zlib.compress(text as UTF-8), header included.
-      lowercase_loss: Loss of the lowercased text.
-      reference_loss: [K, B], loss of the text under each reference model.
-      tokens_per_byte: Scored tokens per byte of scored text under the model; 1 where tokenizers agree.
-      grad_norm: Norm of the gradient of the text's loss, summed over its scored tokens, over all parameters.
-      log_frequency: [V], log-frequency of every token in a corpus, above minus infinity.
-      prefix_loss: Loss of the text behind a prefix of known non-members.
-      member_prefix_loss: Loss of the text behind a prefix of known members.
-      population_loss: [Z], losses of the population.
-      reference_population_loss: [K, Z], those under each reference model.
-      tuned_rows: The tokens' part of the score, as `Score.rows` returns it, under the model after fine-tuning.
     """
 
-    compressed_bytes: Array = None
-    lowercase_loss: Array = None
-    reference_loss: Array = None
-    tokens_per_byte: Array = 1.0
+    compressed_bytes: Array = None  # length of zlib.compress(text as UTF-8), header included
+    lowercase_loss: Array = None  # loss of the lowercased text
+    reference_loss: Array = None  # [K, B], loss of the text under each reference model
+    tokens_per_byte: Array = 1.0  # scored tokens per byte of scored text under the model; 1 where tokenizers agree
+    # norm of the gradient of the text's loss, summed over its scored tokens, over all parameters
     grad_norm: Array = None
-    log_frequency: Array = None
-    prefix_loss: Array = None
-    member_prefix_loss: Array = None
-    population_loss: Array = None
-    reference_population_loss: Array = None
+    log_frequency: Array = None  # [V], log-frequency of every token in a corpus, above minus infinity
+    prefix_loss: Array = None  # loss of the text behind a prefix of known non-members
+    member_prefix_loss: Array = None  # loss of the text behind a prefix of known members
+    population_loss: Array = None  # [Z], losses of the population
+    reference_population_loss: Array = None  # [K, Z], those under each reference model
+    # the tokens' part of the score, as `Score.rows` returns it, under the model after fine-tuning
     tuned_rows: Array = None
 
 
@@ -88,37 +79,26 @@ def _unchanged(value: Array, evidence: Evidence) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """One loss-like score: LOWER = MORE member-like.
+    """One loss-like score: LOWER = MORE member-like."""
 
-    Attributes:
-      name: The name.
-      meaning: One line for listings.
-      statistics: Fields of `TokenStats` that `rows` reads; the model computes all but "tokens". With options that read
-        fewer they are all computed, so that stored statistics serve every option.
-      rows: `(stats, **parameters) -> [B]`, the part that comes from the tokens of the text.
-      finish: `(rows, evidence, **parameters) -> [B]`, the part that needs other passes or the text itself.
-      passes: Further passes over the texts that `finish` needs.
-      checks: Parameter -> check of its value; the check returns what `rows` receives.
-      defaults: Parameter -> default.
-      corpus: True if `rows` has a parameter `log_frequency`, as in `Evidence`.
-      of_finish: Parameters that `finish` receives; `rows` receives the others.
-      least_references: Fewest reference models, if it needs any.
-      derive: For a score that is made of another one: options as written -> the score that they mean.
-      reads: Parameters -> those of `statistics` that `rows` reads with them; None where it always reads all.
-    """
-
-    name: str
-    meaning: str
+    name: str  # the name
+    meaning: str  # one line for listings
+    # fields of `TokenStats` that `rows` reads; the model computes all but "tokens". With options that read fewer they
+    # are all computed, so that stored statistics serve every option
     statistics: tuple[str, ...]
-    rows: Callable[..., Array]
+    rows: Callable[..., Array]  # `(stats, **parameters) -> [B]`, the part that comes from the tokens of the text
+    # `(rows, evidence, **parameters) -> [B]`, the part that needs other passes or the text itself
     finish: Callable[..., Array] = _unchanged
-    passes: tuple[Pass, ...] = ()
+    passes: tuple[Pass, ...] = ()  # further passes over the texts that `finish` needs
+    # parameter -> check of its value; the check returns what `rows` receives
     checks: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict, hash=False)
-    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
-    corpus: bool = False
-    of_finish: tuple[str, ...] = ()
-    least_references: int = 1
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)  # parameter -> default
+    corpus: bool = False  # True if `rows` has a parameter `log_frequency`, as in `Evidence`
+    of_finish: tuple[str, ...] = ()  # parameters that `finish` receives; `rows` receives the others
+    least_references: int = 1  # fewest reference models, if it needs any
+    # for a score that is made of another one: options as written -> the score that they mean
     derive: Callable[[Mapping[str, str]], Score] | None = None
+    # parameters -> those of `statistics` that `rows` reads with them; None where it always reads all
     reads: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
 
     @property
@@ -131,25 +111,25 @@ class Score:
 class _ByName(Mapping[str, Score]):
     """Scores by name; the file of a score is imported when the score is looked up."""
 
-    def __init__(self, *names: str) -> None:
-        self._names = names
+    _MODULES: Mapping[str, str] = {
+        "loss": "tokens", "zlib": "tokens", "lowercase": "passes", "reference": "passes", "min_k": "tokens",
+        "min_k_plus_plus": "tokens", "m_entropy": "tokens", "max_renyi": "tokens", "grad_norm": "passes",
+        "acmia": "tokens", "surp": "tokens", "dc_pdd": "tokens", "camia": "camia", "diversity": "tokens",
+        "recall": "passes", "con_recall": "passes", "lira": "passes", "rmia": "passes", "fsd": "fsd",
+    }  # fmt: skip
 
     def __getitem__(self, name: str) -> Score:
-        if name not in self._names:
-            raise KeyError(name)
-        return importlib.import_module(f"{__name__}.{name}").SCORE
+        scores = importlib.import_module(f"{__name__}.{self._MODULES[name]}").SCORES
+        return next(score for score in scores if score.name == name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._MODULES)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._MODULES)
 
 
-SCORES: Mapping[str, Score] = _ByName(
-    "loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi", "grad_norm",
-    "acmia", "surp", "dc_pdd", "camia", "diversity", "recall", "con_recall", "lira", "rmia", "fsd",
-)  # fmt: skip
+SCORES: Mapping[str, Score] = _ByName()
 """Name -> score."""
 
 BESIDE: Mapping[str, str] = {
@@ -357,15 +337,26 @@ def check_fraction(parameter: str, value: Any, *, allow_zero: bool) -> Fraction:
     return fraction
 
 
+def as_float(value: Any) -> float:
+    """The number that a word means, NaN where it means none."""
+    try:
+        return float(value)
+    except ValueError:
+        return math.nan
+
+
 def check_positive(parameter: str, value: Any) -> float:
     """A finite number above 0."""
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
+    if not 0 < (number := as_float(value)) < math.inf:
         raise InputError(f"{parameter}={value!s} must be a finite number above 0")
     return number
+
+
+def check_named(parameter: str, hint: str, named: Mapping[str, Any] | Sequence[str], value: Any) -> Any:
+    """One of some words, or what it stands for in a mapping; `hint` says which there are."""
+    if value not in named:
+        raise InputError(f"{parameter}={value!r} is unknown; {hint}")
+    return named[value] if isinstance(named, Mapping) else value
 
 
 def _bad_syntax(text: Any) -> InputError:

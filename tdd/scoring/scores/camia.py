@@ -18,16 +18,17 @@ pass and are not here; neither are its combinations of signals, which learn from
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 from jax import lax
 
 from tdd.records import TokenStats
-from tdd.scoring.scores import Array, Score, masked_mean, namespace
+from tdd.scoring.scores import Array, Score, check_named, masked_mean, namespace
 from tdd.validate import InputError
 
-__all__ = ["SCORE"]
+__all__ = ["SCORES"]
 
 _THRESHOLD, _EDGES, _CLASSES, _RUN, _TOLERANCE = -1.0, 100, 3, 8, 0.8
 
@@ -126,12 +127,6 @@ def _rows(stats: TokenStats, signal: str, first: int | None) -> Array:
     return xp.where(exists, _SIGNALS[signal](xp, xp.where(unknown, 0, values), mask), xp.nan)
 
 
-def _check_signal(value: Any) -> str:
-    if value not in _SIGNALS:
-        raise InputError(f"signal={value!s} does not exist; the signals are {', '.join(_SIGNALS)}")
-    return value
-
-
 def _check_first(value: Any) -> int | None:
     """A number of tokens; None for "all"."""
     if value == "all":
@@ -141,11 +136,16 @@ def _check_first(value: Any) -> int | None:
     return int(value)
 
 
-SCORE = Score(
-    "camia",
-    "a signal of the sequence of log-probabilities: loss, above, above_prefix, slope, lempel_ziv, approximate_entropy",
-    ("log_prob",),
-    _rows,
-    checks={"signal": _check_signal, "first": _check_first},
-    defaults={"signal": "slope", "first": "200"},
+_NAMES = f"the signals are {', '.join(_SIGNALS)}"
+
+SCORES = (
+    Score(
+        "camia",
+        "a signal of the sequence of log-probabilities: loss, above, above_prefix, slope, lempel_ziv, "
+        "approximate_entropy",
+        ("log_prob",),
+        _rows,
+        checks={"signal": functools.partial(check_named, "signal", _NAMES, (*_SIGNALS,)), "first": _check_first},
+        defaults={"signal": "slope", "first": "200"},
+    ),
 )

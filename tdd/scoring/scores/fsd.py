@@ -16,10 +16,11 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tdd.scoring.scores import SCORES, Array, Evidence, Score, ScoreRequest, check_positive
+from tdd.scoring.scores import SCORES as BY_NAME
+from tdd.scoring.scores import Array, Evidence, Score, ScoreRequest, check_positive
 from tdd.validate import InputError
 
-__all__ = ["SCORE", "tuning_of"]
+__all__ = ["SCORES", "tuning_of"]
 
 _TUNING = ("epochs", "rate", "rank", "seed")
 
@@ -33,7 +34,7 @@ def _check_whole(parameter: str, least: int, value: Any) -> int:
 
 def _check_of(value: Any) -> str:
     """A score that the passes over the texts give without other models or texts."""
-    simple = [name for name in SCORES if name != "fsd" and not (SCORES[name].passes or SCORES[name].corpus)]
+    simple = [name for name in BY_NAME if name != "fsd" and not (BY_NAME[name].passes or BY_NAME[name].corpus)]
     if value not in simple:
         raise InputError(f"of={value!s} is not a score of one pass; choose one of {', '.join(simple)}")
     return value
@@ -41,18 +42,18 @@ def _check_of(value: Any) -> str:
 
 def _derive(given: Mapping[str, str]) -> Score:
     """The score for an `of`, with its options."""
-    of = SCORES[_check_of(given.get("of", "loss"))]
+    of = BY_NAME[_check_of(given.get("of", "loss"))]
 
     def finish(value: Array, evidence: Evidence, **ignored: Any) -> Array:
         return of.finish(value, evidence) - of.finish(evidence.tuned_rows, evidence)
 
     return dataclasses.replace(
-        SCORE,
+        _FSD,
         statistics=of.statistics,
         rows=of.rows,
         finish=finish,
-        checks={**SCORE.checks, **of.checks},
-        defaults={**SCORE.defaults, **of.defaults},
+        checks={**_FSD.checks, **of.checks},
+        defaults={**_FSD.defaults, **of.defaults},
     )
 
 
@@ -73,7 +74,7 @@ def tuning_of(requests: Sequence[ScoreRequest]) -> dict[str, Any]:
     return found[0]
 
 
-SCORE = Score(
+_FSD = Score(
     "fsd",
     "a score minus itself under the model fine-tuned on unseen texts",
     (),
@@ -90,3 +91,5 @@ SCORE = Score(
     of_finish=("of", *_TUNING),
     derive=_derive,
 )
+
+SCORES = (_FSD,)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.atomic import disk_errors, sync, write_atomically
 from tdd.validate import InputError
 
 __all__ = ["ShardIndex", "decode", "decode_keys", "digest", "encode", "sync_folder", "write_durably"]
@@ -176,11 +176,7 @@ def write_durably(path: pathlib.Path, content: bytes) -> None:
 def sync_folder(folder: pathlib.Path) -> None:
     """Put the names in a folder on the disk."""
     with contextlib.suppress(OSError):  # some file systems cannot
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(folder)
 
 
 def _checked(path: pathlib.Path) -> bytes | None:
