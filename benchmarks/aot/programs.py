@@ -164,6 +164,7 @@ def _images(device: Any, dtype: str) -> Program:
     """LLaVA-1.5 of 7B parameters describes a batch of images, and reads them with their descriptions."""
     from tdd.audit.images import _batch_size, _read_and_describe
     from tdd.device_kinds import kind_of
+    from tdd.kernels.platforms import one_device
     from tdd.models.families.llama import LLAMA
     from tdd.models.vision import VisionLanguageModel, VisionLanguageSpec, VisionTower, _slots
 

@@ -95,8 +95,7 @@ def attend(
     }
     at_run_time = None if known is not None else window
     if past is None and at_run_time is None and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16):
-        width = query.shape[-1]
-        if soft_cap is None and width % 8 == 0 and width <= _WIDEST and _has_cudnn():
+        if soft_cap is None and _cudnn_takes(query.shape[-1]):
             forms["cuda"] = functools.partial(_by_cudnn, window=known, dtype=dtype)
         if platforms.fused_on("tpu") and jnp.dtype(dtype) == jnp.bfloat16:
             forms["tpu"] = functools.partial(_by_splash, window=known, soft_cap=soft_cap, dtype=dtype)
@@ -228,6 +227,11 @@ def _by_splash(
     rows = ((0, 0), (0, 0), (0, padded - length), (0, 0))
     mixed: Any = jax.vmap(kernel)(*(jnp.pad(x, rows) for x in arrays))
     return jnp.moveaxis(mixed[:, :, :length], 2, 1).astype(jnp.float32).reshape(batch, length, heads * width)
+
+
+def _cudnn_takes(width: int) -> bool:
+    """Whether cuDNN is there and has a kernel for heads of this width; asked while tracing."""
+    return width % 8 == 0 and width <= _WIDEST and _has_cudnn()
 
 
 @functools.lru_cache(maxsize=1)
