@@ -6,8 +6,6 @@ import ctypes
 import os
 import sys
 
-__all__ = ["available_cores", "keep_memory", "set_host_device_count"]
-
 _FLAG = "xla_force_host_platform_device_count"
 
 

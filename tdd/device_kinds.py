@@ -9,8 +9,6 @@ from typing import Any
 
 from tdd.validate import InputError
 
-__all__ = ["KINDS", "DeviceKind", "default_platform", "kind_of", "named_kind"]
-
 _GIB = 2**30
 _UNKNOWN = 16 * _GIB
 

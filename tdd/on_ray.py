@@ -27,8 +27,6 @@ from tdd.runs.display import progress_bar
 from tdd.runs.shards import Shard
 from tdd.validate import InputError
 
-__all__ = ["Scorer", "named_study", "run_shards", "score", "study"]
-
 _logger = logging.getLogger("tdd")
 
 _RETRIES = 4

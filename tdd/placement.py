@@ -23,8 +23,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tdd.validate import InputError
 
-__all__ = ["Placement", "everywhere", "partition", "partitions", "put_shares", "shard"]
-
 _STACK = re.compile(r"layers(_from_\d+)?")
 """Names of stacks over layers."""
 

@@ -18,26 +18,6 @@ import numpy as np
 if TYPE_CHECKING:
     from tdd.kernels.envelope import Envelope
 
-__all__ = [
-    "CLUSTER_UNITS",
-    "ClusterSelection",
-    "CombinedSelection",
-    "Evidence",
-    "GradNorms",
-    "GradSqNorms",
-    "Guarantee",
-    "JointSelection",
-    "KnockoffSelection",
-    "LanguageModel",
-    "Null",
-    "Scores",
-    "Selection",
-    "TestResult",
-    "Texts",
-    "TokenStats",
-    "pytree",
-]
-
 Null = Literal["nonmember", "member"]
 """The null hypothesis of one item. It decides what calibrates and which tail is evidence."""
 

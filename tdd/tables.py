@@ -20,8 +20,6 @@ from tdd.texts import rows as text_checks
 from tdd.texts.rows import Place, Rows, is_absent, number_of
 from tdd.validate import InputError, as_names, some
 
-__all__ = ["Role", "ScoreTable", "load_score_table"]
-
 Role = Literal["calibration", "candidate", "member"]
 """The role of an item: calibration under the null, a decision, known membership (for the moment estimate)."""
 

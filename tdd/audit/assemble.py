@@ -24,8 +24,6 @@ from tdd.audit.decide import (
 from tdd.records import Evidence, Guarantee, Texts
 from tdd.runs.folder import Audit, log_findings, plain, run_head
 
-__all__ = ["RESERVED", "Items", "assemble", "failures", "warnings_of"]
-
 RESERVED = ("id", "p_value", "adjusted", "selected", "statistic", "fdp_bound", "group", "label")
 """Columns of items.csv that no score may be called."""
 

@@ -20,16 +20,6 @@ from tdd.audit.duplicates import strings
 from tdd.records import Guarantee, Texts
 from tdd.validate import InputError
 
-__all__ = [
-    "BlindBaseline",
-    "View",
-    "blind_baseline",
-    "fold_wins",
-    "logistic_scores",
-    "unusual_space",
-    "words_and_marks",
-]
-
 GUARANTEE = Guarantee(
     "P(a warning) <= 1%",
     ("calibration texts and candidates are exchangeable (groups of them, where groups are named)",),

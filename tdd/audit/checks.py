@@ -16,8 +16,6 @@ from tdd.audit.duplicates import normalise
 from tdd.audit.inputs import Inputs
 from tdd.records import Evidence, Null, Texts
 
-__all__ = ["cluster_sizes", "cut_texts", "effective_calibration_size", "knockoff_texts", "resolution", "symmetry"]
-
 _LEVEL = 0.01
 _DRAWS = 999
 _LARGE = Fraction(1, 20)

@@ -24,18 +24,6 @@ from tdd.procedures.procedure import Procedure, as_procedure, check_no_options
 from tdd.records import ClusterSelection, Evidence, Guarantee, KnockoffSelection, Null, Selection
 from tdd.validate import InputError, arrays
 
-__all__ = [
-    "Choices",
-    "Decision",
-    "SimultaneousBounds",
-    "choose",
-    "complete_items",
-    "decide",
-    "evidence_of",
-    "level_in_words",
-    "simultaneous_bounds",
-]
-
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 _SHOWN = 4
 _DRAWS, _FEW, _MAX_DRAWS = 999, 10, 9_999

@@ -23,22 +23,6 @@ import scipy.sparse as sp
 from tdd.records import Texts
 from tdd.validate import InputError
 
-__all__ = [
-    "DuplicatePair",
-    "Duplicates",
-    "NearSearch",
-    "Pairs",
-    "best_of_each",
-    "distinct_entries",
-    "duplicates",
-    "identifiers",
-    "near_pairs",
-    "normalise",
-    "shingle_sets",
-    "similar_pairs",
-    "strings",
-]
-
 _LONG = 60
 _MAX_PAIRS = 1_000
 _MAX_COMPARED = 5_000_000

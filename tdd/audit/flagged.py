@@ -22,8 +22,6 @@ from tdd.texts import hash_texts, read_rows
 from tdd.texts.rows import Rows, fields_found, number_of, shown
 from tdd.validate import InputError
 
-__all__ = ["GUARANTEE_ROWS", "Flags", "restrict_to_flagged"]
-
 _IDS = ("id", "doc_id", "doc_hash")
 _FLAGS = ("flagged", "contaminated")
 _COUNTS = ("overlap", "num_overlaps", "ngrams", "hits", "count")

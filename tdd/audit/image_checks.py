@@ -19,8 +19,6 @@ from tdd.audit.duplicates import Pairs, best_of_each
 from tdd.audit.image_files import FORMATS, ImageFiles
 from tdd.runs.display import progress_bar
 
-__all__ = ["NEAR", "Look", "look", "looks", "near_images", "similarities", "view"]
-
 NEAR = 1 - 10 / 64
 """Smallest fraction of equal bits of near copies: at most 10 of 64 differ. Of 40 drawn images, recompressed at quality
 40, scaled to 90 x 70 or darkened by a fifth, every copy was as near; no two of the 40 differed in fewer than 18."""

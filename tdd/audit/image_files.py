@@ -19,8 +19,6 @@ from tdd.texts import Rows, read_rows
 from tdd.texts.rows import existing_field, shown
 from tdd.validate import InputError
 
-__all__ = ["FORMATS", "ImageFile", "ImageFiles", "image_rows"]
-
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # none of them starts another program, as EPS does
 _MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 

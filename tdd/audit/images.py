@@ -36,8 +36,6 @@ from tdd.scoring.token_stats import tiling, wanted_statistics
 from tdd.texts import load_texts
 from tdd.validate import InputError, is_memory_error
 
-__all__ = ["INSTRUCTION", "SLICES", "of_slice", "score_image_files", "score_images"]
-
 INSTRUCTION = "Describe this image concisely."
 SLICES = ("image", "instruction+description", "instruction", "description")
 

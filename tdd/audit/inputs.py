@@ -14,18 +14,6 @@ from tdd.records import Texts
 from tdd.texts import TextColumns, hash_texts, load_text_columns, load_texts
 from tdd.validate import InputError
 
-__all__ = [
-    "Inputs",
-    "Role",
-    "Tables",
-    "check_clusters_named",
-    "check_knockoffs",
-    "check_known_labels",
-    "check_used",
-    "knockoff_column",
-    "read_inputs",
-]
-
 _DECIDED = ("candidate", "calibration")
 
 Tables = dict[str, dict[str, np.ndarray]]

@@ -15,8 +15,6 @@ from tdd.scoring.scores import SCORES, Evidence, ScoreRequest, check_score_names
 from tdd.texts import load_texts
 from tdd.validate import InputError, some
 
-__all__ = ["CHOICE", "PER_BYTE", "score_log_probs"]
-
 PER_BYTE = "loss_per_byte"
 """Minus the sum of the log-probabilities over the UTF-8 bytes of the text: the score that sums suffice for."""
 CHOICE = "choice_loss"

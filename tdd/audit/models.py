@@ -18,16 +18,6 @@ from tdd.scoring.inputs import Deferred, Model
 from tdd.scoring.store.address import fingerprint as model_fingerprint
 from tdd.validate import InputError, is_memory_error
 
-__all__ = [
-    "check_references",
-    "column_prefixes",
-    "describe",
-    "find_model",
-    "find_references",
-    "list_of_models",
-    "provenance_of",
-]
-
 
 def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, where: Devices) -> Model:
     """Load the model that an argument `name` means: a path or hub id, a `LanguageModel`, the triple (lm, params,

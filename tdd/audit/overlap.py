@@ -16,8 +16,6 @@ import numpy as np
 from tdd.audit.duplicates import NearSearch, distinct_entries, identifiers, near_pairs, normalise, strings
 from tdd.records import Guarantee, Texts
 
-__all__ = ["GUARANTEE_ROWS", "LEAST", "RUN", "Overlap", "Sharing", "overlap", "sharing"]
-
 RUN, LEAST = 30, 8
 _COMMON, _COMMON_FRACTION = 2, 0.05
 _BASE = np.uint64(0x9E3779B97F4A7C15)

@@ -22,8 +22,6 @@ from tdd.scoring.scores import BESIDE, TEXTS_BESIDE, check_given, parse_score
 from tdd.texts import load_texts
 from tdd.validate import InputError, arrays
 
-__all__ = ["CHECK_LEVEL", "TABLES", "Kind", "OwnerTest", "Start", "nothing_can_be_found", "numbers", "start_test"]
-
 TABLES = {"versions": "documents.csv", "dataset": "items.csv"}
 """Kind of run -> its table."""
 

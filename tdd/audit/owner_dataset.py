@@ -18,8 +18,6 @@ from tdd.records import Texts
 from tdd.texts import hash_texts, load_text_columns
 from tdd.validate import InputError, arrays, as_names
 
-__all__ = ["DATASET_SCORES", "group_means", "run_dataset_inference"]
-
 GUARANTEE_ROWS = [("tdd.run_dataset_inference", "blind baseline", BLIND)]
 
 DATASET_SCORES = ("loss", "min_k", "min_k_plus_plus", "zlib")

@@ -19,8 +19,6 @@ from tdd.records import Guarantee
 from tdd.texts import load_text_columns
 from tdd.validate import InputError, arrays
 
-__all__ = ["blind_p_value", "run_version_test"]
-
 GUARANTEE_ROWS = [
     (
         "tdd.run_version_test",

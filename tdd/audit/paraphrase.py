@@ -36,8 +36,6 @@ from tdd.validate import InputError
 from tdd.validate.arrays import as_count
 from tdd.validate.files import check_choice
 
-__all__ = ["paraphrase"]
-
 ANSWERS, TABLE = "answers.jsonl", "paraphrases.jsonl"
 EXAMPLES = 5
 """Texts that the report shows."""

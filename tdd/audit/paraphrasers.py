@@ -21,8 +21,6 @@ import numpy as np
 
 from tdd.validate import InputError
 
-__all__ = ["LocalT5", "Service"]
-
 _logger = logging.getLogger(__name__)
 
 _REDRAWS = 5

@@ -23,8 +23,6 @@ from tdd.records import Texts
 from tdd.runs.folder import Audit
 from tdd.validate import InputError
 
-__all__ = ["Pictures", "read_pictures", "thumbnails"]
-
 _SIDE, _MOST = 96, 48
 """Pixels of a thumbnail's longer side, and how many a run keeps: about 3 kB each."""
 _OPTIONS = ("revision", "dtype", "progress", "store")

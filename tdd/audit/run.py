@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from tdd.audit.flagged import Restricted
     from tdd.audit.pictures import Pictures
 
-__all__ = ["run_audit"]
-
 _DEVICES = ("device", "devices", "shard_params")
 _LAYOUT = ("dtype", "max_length", "long_texts")
 """Scoring options that belong to a run's identity; how fast it is computed, and where, does not."""

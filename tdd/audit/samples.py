@@ -15,8 +15,6 @@ from tdd.texts import read_samples
 from tdd.texts.samples import items
 from tdd.validate import InputError
 
-__all__ = ["Scored", "check_samples", "score_samples"]
-
 _OWNERS = ("candidate", "calibration", "member")
 _WITHOUT_MODEL = ("reference", "progress")
 

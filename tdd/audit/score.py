@@ -34,8 +34,6 @@ from tdd.scoring.store import ScoreStore
 from tdd.texts import load_texts
 from tdd.validate import InputError
 
-__all__ = ["ScoreOptions", "score"]
-
 _logger = logging.getLogger("tdd")
 
 

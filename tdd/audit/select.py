@@ -19,8 +19,6 @@ from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.tables import Role, ScoreTable, load_score_table
 from tdd.validate import InputError, as_names
 
-__all__ = ["select"]
-
 _ROLES: tuple[Role, ...] = ("candidate", "calibration", "member")
 
 

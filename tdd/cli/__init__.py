@@ -18,8 +18,6 @@ from tdd import __version__
 from tdd.cli.common import CommandParser, logging_on_stderr
 from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_the_machine
 
-__all__ = ["execute", "main"]
-
 _COMMANDS = {
     "demo": "demo",
     "score": "score",

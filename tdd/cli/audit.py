@@ -19,8 +19,6 @@ from tdd.cli.options import (
     scoring,
 )
 
-__all__ = ["add"]
-
 
 def add(commands: Any) -> None:
     """Register the commands."""

@@ -13,21 +13,6 @@ from typing import Any
 
 from tdd.validate import InputError, printable
 
-__all__ = [
-    "CHECK_FAILED",
-    "DETECTED",
-    "CommandParser",
-    "command",
-    "console",
-    "logging_on_stderr",
-    "names",
-    "numbers",
-    "one_or_all",
-    "present",
-    "print_json",
-    "split",
-]
-
 DETECTED, CHECK_FAILED = 1, 3
 """Exit statuses: something was found and --fail-on-detection asks for it; finished, and a check failed."""
 

@@ -12,8 +12,6 @@ from typing import Any
 from tdd.cli.common import command, console, print_json
 from tdd.cli.options import add_device
 
-__all__ = ["add"]
-
 
 def add(commands: Any) -> None:
     """Register the command."""

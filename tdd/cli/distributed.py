@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from tdd.validate import InputError
 
-__all__ = ["connect_processes"]
-
 _TIMEOUT = 300
 """Seconds that processes wait for one another at the start."""
 

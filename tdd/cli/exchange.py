@@ -20,8 +20,6 @@ from tdd.cli.options import (
     say_done,
 )
 
-__all__ = ["add"]
-
 _SHUFFLES = 50
 _LAST_LOOK = 1 / 3
 """Smallest fraction of the level that the last look of "spending" has."""

@@ -9,8 +9,6 @@ from tdd.cli.common import command, present, split
 from tdd.cli.options import add_shard, say_done
 from tdd.validate import InputError
 
-__all__ = ["add", "add_validity"]
-
 
 def add(commands: Any) -> None:
     """Register `tdd guarantees`."""

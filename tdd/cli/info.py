@@ -15,8 +15,6 @@ from tdd.cli.options import add_revision
 from tdd.device_kinds import KINDS, kind_of, named_kind
 from tdd.validate import InputError
 
-__all__ = ["add"]
-
 _OPTIONAL = {
     "torch": "parity tests",
     "ray": "tdd score --ray",

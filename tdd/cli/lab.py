@@ -9,8 +9,6 @@ from typing import Any
 
 from tdd.cli.common import command, console, print_json
 
-__all__ = ["add"]
-
 _EXAMPLES = ("canaries", "members", "assignments", "blocks")
 _EPILOG = """\
 examples:

@@ -7,8 +7,6 @@ from typing import Any
 
 from tdd.cli.common import command, console, names, print_json
 
-__all__ = ["add"]
-
 _EXAMPLES = """\
 Log-probabilities of the texts' own tokens suffice for loss, min_k and camia;
 with the texts for zlib and loss_per_byte; with a second dump for lowercase and

@@ -13,15 +13,6 @@ from typing import Any
 
 from tdd.validate import InputError
 
-__all__ = [
-    "cache_folder",
-    "check_output_open",
-    "check_still_there",
-    "drop_output",
-    "keep_compiled",
-    "of_the_machine",
-]
-
 _OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """Errors without a file name that concern the output."""
 

@@ -9,26 +9,6 @@ from typing import Any
 from tdd.cli.common import CommandParser, one_or_all
 from tdd.validate import InputError
 
-__all__ = [
-    "add_decision",
-    "add_device",
-    "add_devices",
-    "add_distributed",
-    "add_ray",
-    "add_revision",
-    "add_scoring",
-    "add_shard",
-    "add_store",
-    "add_texts",
-    "check_ray",
-    "connect",
-    "devices",
-    "leads",
-    "ray_options",
-    "say_done",
-    "scoring",
-]
-
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
     """Add the options for reading files of texts."""

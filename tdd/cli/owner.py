@@ -10,8 +10,6 @@ from tdd.cli.common import CHECK_FAILED, DETECTED, command, names, present
 from tdd.cli.options import add_device, add_devices, add_revision, add_store, devices
 from tdd.validate import InputError
 
-__all__ = ["add"]
-
 
 def add(commands: Any) -> None:
     """Register the commands."""

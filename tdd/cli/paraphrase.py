@@ -8,8 +8,6 @@ from typing import Any
 from tdd.cli.common import command, console, print_json
 from tdd.cli.options import add_texts
 
-__all__ = ["add"]
-
 _EXAMPLES = """\
 A local T5, or any service with OpenAI's chat completions. Answers are kept as
 they come: after an interruption the same command goes on, and asks nothing

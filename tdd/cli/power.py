@@ -12,8 +12,6 @@ from tdd.cli.options import add_device
 from tdd.cores import set_host_device_count
 from tdd.validate import InputError
 
-__all__ = ["add"]
-
 _EPILOG = """\
 examples:
   tdd power scores.csv --score min_k --label-field label --n 500,2000 \\

@@ -8,8 +8,6 @@ from typing import Any
 
 from tdd.cli.common import command, console, print_json
 
-__all__ = ["add"]
-
 
 def add(commands: Any) -> None:
     """Register the command."""

@@ -20,8 +20,6 @@ from tdd.cli.options import (
     scoring,
 )
 
-__all__ = ["add"]
-
 _OF_TEXTS = (
     "text_field", "input_format", "reference", "corpus", "prefix", "member_prefix", "population", "tune_on",
     "token_budget", "max_length", "store", "device", "devices", "shard_params", "shard", "ray",

@@ -14,8 +14,6 @@ from tdd.cores import set_host_device_count
 from tdd.study.named import STUDIES
 from tdd.validate import InputError
 
-__all__ = ["add"]
-
 
 def add(commands: Any) -> None:
     """Register the command with a command for each study."""

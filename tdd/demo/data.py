@@ -10,8 +10,6 @@ from typing import NamedTuple
 from tdd.records import Texts
 from tdd.texts import load_texts
 
-__all__ = ["DemoFiles", "demo_files", "load_calibration", "load_candidates"]
-
 
 class DemoFiles(NamedTuple):
     """Paths of a demonstration."""

@@ -10,8 +10,6 @@ from tdd.lab.plant import Planted, csv_bytes, jsonl_bytes, plant
 from tdd.lab.recipe import TrainConfig
 from tdd.runs.atomic import write_atomically
 
-__all__ = ["CONFIG", "planted_corpus", "retrain"]
-
 CORPUS_SEED = 20_240
 TOKENIZER_SEED = 20_241
 SPLIT_SEED = 20_242

@@ -18,8 +18,6 @@ from tdd.procedures.values import PTDI
 from tdd.records import Evidence
 from tdd.runs.folder import Audit
 
-__all__ = ["Demo", "run_demo"]
-
 _LEVELS = (0.05, 0.1, 0.2)
 _SCORES = ("loss", "zlib", "lowercase", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
 _DECIDING = "loss"

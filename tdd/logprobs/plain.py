@@ -22,8 +22,6 @@ from tdd.texts.rows import Rows, shown
 from tdd.texts.samples import request_parts
 from tdd.validate import InputError
 
-__all__ = ["FIELDS", "lm_eval_entries", "plain_entries"]
-
 FIELDS = ("log_probs", "logprobs", "token_log_probs", "token_logprobs")
 """Names under which the list is found."""
 

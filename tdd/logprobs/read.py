@@ -22,8 +22,6 @@ from tdd.texts import Rows, hash_texts, read_rows
 from tdd.texts import rows as text_checks
 from tdd.validate import InputError
 
-__all__ = ["FORMATS", "Reading", "read_log_probs"]
-
 _logger = logging.getLogger("tdd")
 
 FORMATS = ("auto", "plain", "openai", "vllm", "lm-eval")

@@ -14,17 +14,6 @@ import numpy as np
 from tdd.texts.rows import shown
 from tdd.validate import InputError
 
-__all__ = [
-    "Entry",
-    "LogProbs",
-    "check_lengths",
-    "check_list",
-    "check_one_layout",
-    "check_slices",
-    "joined",
-    "masks_of",
-]
-
 _MOST = 32
 """More names than this are no names of slices."""
 

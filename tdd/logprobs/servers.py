@@ -20,8 +20,6 @@ from tdd.logprobs.record import Entry, check_lengths, check_list
 from tdd.texts.rows import Rows, shown
 from tdd.validate import InputError
 
-__all__ = ["openai_entries", "vllm_entries"]
-
 _logger = logging.getLogger("tdd")
 
 _NAMED = 5

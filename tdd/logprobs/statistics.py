@@ -20,8 +20,6 @@ import numpy as np
 from tdd.texts.rows import shown
 from tdd.validate import InputError
 
-__all__ = ["STATISTICS", "check_log_probs", "check_numbers", "check_statistics"]
-
 STATISTICS = ("mu", "sigma", "renyi_half", "renyi_two", "renyi_inf", "m_entropy")
 """Fields of `tdd.records.TokenStats` that a file may hold beside log-probabilities, under the same names."""
 

@@ -21,8 +21,6 @@ from jax import lax
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
 
-__all__ = ["BeamSearch", "penalised", "search"]
-
 _NEVER = -1e9
 """Score of what must not be chosen; finite, so that the order among such entries stays defined."""
 

@@ -16,8 +16,6 @@ from tdd.models.decoder import init_params
 from tdd.models.spec import DecoderSpec, Experts
 from tdd.validate import InputError
 
-__all__ = ["ASSUMPTIONS", "Budget", "estimate", "temporary", "usable"]
-
 _SHARE = {"cpu": 1.0, "gpu": 0.75, "tpu": 0.95}
 """Share of the memory that JAX uses by default."""
 

@@ -44,8 +44,6 @@ from tdd.runs.atomic import sync
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
 
-__all__ = ["load", "read_slots", "save"]
-
 _FLOATS = ("float32", "bfloat16", "float16")
 
 

@@ -13,8 +13,6 @@ from tdd.models.weights import read_json
 from tdd.validate import InputError
 from tdd.validate.files import reading
 
-__all__ = ["check_layer_counts", "check_vocabulary", "read_config", "read_spec", "read_tokenizer"]
-
 _LAYER_COUNTS = ("n_layer", "num_layers", "num_hidden_layers", "attention_types")
 
 

@@ -33,8 +33,6 @@ from tdd.models.rotary import RotaryPositions, rotate, rotation
 from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
 from tdd.validate.files import check_tokens
 
-__all__ = ["embed", "hidden", "init_params", "logits", "readout", "trunk", "trunk_with_cache"]
-
 _INIT_STD = 0.02
 
 _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {

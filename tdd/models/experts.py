@@ -15,8 +15,6 @@ from jax import lax
 from tdd.kernels import grad_norm, grad_norm_experts
 from tdd.models.spec import Experts
 
-__all__ = ["mixture", "route"]
-
 
 def mixture(
     experts: Experts,

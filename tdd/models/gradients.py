@@ -14,8 +14,6 @@ from tdd.models.decoder import embed, readout, trunk
 from tdd.models.spec import DecoderSpec, Experts
 from tdd.records import GradSqNorms
 
-__all__ = ["activation_bytes", "grad_sqnorm"]
-
 _BUDGET = 2**30
 """Bytes of activations kept for the backward pass; beyond them each block is computed twice."""
 

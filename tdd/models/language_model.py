@@ -20,8 +20,6 @@ from tdd.models.spec import DecoderSpec
 from tdd.records import GradSqNorms, LanguageModel
 from tdd.validate import InputError
 
-__all__ = ["hidden_after", "language_model", "prefix"]
-
 
 @functools.cache
 def language_model(spec: DecoderSpec) -> LanguageModel:

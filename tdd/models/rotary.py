@@ -20,8 +20,6 @@ import numpy as np
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
 
-__all__ = ["LinearScaling", "Llama3Scaling", "LongScaling", "RotaryPositions", "YarnScaling", "rotate", "rotation"]
-
 
 @dataclasses.dataclass(frozen=True)
 class LinearScaling:

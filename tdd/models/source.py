@@ -14,8 +14,6 @@ from typing import Any
 from tdd.models.weights import INDEX, SINGLE
 from tdd.validate import InputError
 
-__all__ = ["ResolvedCheckpoint", "at_revision", "fingerprint", "resolve", "resolve_config"]
-
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",

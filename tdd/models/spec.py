@@ -18,19 +18,6 @@ from tdd.models.rotary import RotaryPositions
 from tdd.validate import InputError
 from tdd.validate.files import check_choice, check_divides, check_positive
 
-__all__ = [
-    "Activation",
-    "Attention",
-    "DecoderSpec",
-    "Experts",
-    "LayerNorm",
-    "Layout",
-    "LearnedPositions",
-    "Mlp",
-    "RmsNorm",
-    "RotaryPositions",
-]
-
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 """Elementwise nonlinearity: `gelu` is x Phi(x), `gelu_tanh` its tanh approximation."""
 

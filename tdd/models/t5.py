@@ -29,8 +29,6 @@ from tdd.models.weights import StoredTensors, check_finite_tensors, check_tensor
 from tdd.validate import InputError
 from tdd.validate.files import check_choice, check_positive
 
-__all__ = ["T5Spec", "beams", "encode", "filtered", "generate", "load_t5", "logits"]
-
 _WITHOUT_MEANING = {
     "_name_or_path", "architectures", "classifier_dropout", "dense_act_fn", "dropout_rate", "dtype",
     "gradient_checkpointing", "initializer_factor", "is_decoder", "is_encoder_decoder", "is_gated_act", "model_type",

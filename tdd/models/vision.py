@@ -36,22 +36,6 @@ from tdd.placement import Placement
 from tdd.validate import InputError, some
 from tdd.validate.files import check_choice, check_divides, check_positive, reading
 
-__all__ = [
-    "MEAN",
-    "STD",
-    "VisionLanguageModel",
-    "VisionLanguageSpec",
-    "VisionTower",
-    "check_vision_language",
-    "embed",
-    "hidden",
-    "image_features",
-    "load_vision_language",
-    "logits",
-    "pixels",
-    "with_placeholders",
-]
-
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
 """Means and standard deviations of red, green and blue that CLIP normalises with."""

@@ -18,20 +18,6 @@ import numpy as np
 from tdd.validate import InputError, some
 from tdd.validate.files import parse_json
 
-__all__ = [
-    "DTYPES",
-    "INDEX",
-    "SINGLE",
-    "StoredTensors",
-    "check_finite_tensors",
-    "check_tensors",
-    "has_infinite",
-    "open_safetensors",
-    "read_json",
-    "weight_files",
-    "write_tensors",
-]
-
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 

@@ -10,8 +10,6 @@ from tdd.report.sections import Report
 from tdd.runs.folder import RECORDS, read_items, read_run, read_table
 from tdd.validate import InputError
 
-__all__ = ["folder_report"]
-
 
 def folder_report(
     folder: pathlib.Path, *, shard_table: bool = False, pictures: bool = False

@@ -24,8 +24,6 @@ from tdd.report.sections import (
 )
 from tdd.runs.plain_csv import StringColumn
 
-__all__ = ["audit_report", "demo_table"]
-
 _SHOWN = 10
 _SUBJECTS = {"nonmember": "were in the training data", "member": "are clean"}
 _LEVELS = {

@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 
 from tdd.report.plots.sheet import INK, short, stroke
 
-__all__ = ["bounds", "p_values", "scores"]
-
 _MOST_POINTS = 600
 _LONGEST = 60
 _SIZE = (7.2, 2.9)

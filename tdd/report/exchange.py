@@ -11,8 +11,6 @@ import numpy as np
 from tdd.exchange.summary import NOT_RANDOM, format_p_value, in_doubt, is_known
 from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Table, caveats, drawn, in_words
 
-__all__ = ["exchange_report", "log_probs_report"]
-
 _BOS = {"auto": "as the tokenizer has it", "always": "always", "never": "never"}
 _STOPPED = {
     "evidence": "stopped early: the evidence sufficed",

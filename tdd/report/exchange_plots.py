@@ -13,8 +13,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from tdd.exchange.summary import format_p_value, is_known
 from tdd.report.plots import sheet
 
-__all__ = ["dot", "draw", "draw_shards", "powers"]
-
 _PANELS = 12
 _ALL, _SOME = sheet.stroke(1), sheet.stroke(0)
 _MODEL, _CONTROL = sheet.stroke(0), sheet.stroke(1)

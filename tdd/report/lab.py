@@ -8,8 +8,6 @@ from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign
 from tdd.lab.recipe_run import LabRun
 from tdd.report.sections import Column, Facts, Report, Row, Table
 
-__all__ = ["lab_report", "next_command"]
-
 _EXAMPLES_A_SHARD = 10
 """Suggested for the exchangeability test: a set of 200 examples that the example recipe plants 50 times has p = .012 in
 50 shards of 4, and .0005 in 20 shards of 10 at fewer model calls."""

@@ -15,8 +15,6 @@ from tdd.exchange.summary import format_p_value
 from tdd.report.sections import Facts, Figure, Report, caveats, in_words
 from tdd.runs.folder import as_number, read_columns
 
-__all__ = ["owner_report", "read_rows"]
-
 _NULLS = {
     "versions": "the model was trained without the published versions",
     "dataset": "the model was trained on neither set",

@@ -19,8 +19,6 @@ from tdd.report.sections import Facts, Figure, Paragraph, Points, Report, Sectio
 from tdd.runs.atomic import write_atomically
 from tdd.validate import printable
 
-__all__ = ["figures", "markdown_table", "to_html", "to_markdown", "write_page"]
-
 
 def to_html(report: Report, *, whole: bool = True) -> str:
     """The page, or without `whole` what stands in its body; equal reports give equal pages."""

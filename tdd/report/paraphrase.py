@@ -13,8 +13,6 @@ from tdd.runs.folder import read_file
 from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
-__all__ = ["next_command", "paraphrase_report", "read_rows"]
-
 _SHOWN = 400
 
 

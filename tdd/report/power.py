@@ -8,8 +8,6 @@ from typing import Any
 
 from tdd.report.sections import Column, Facts, Figure, Paragraph, Points, Report, Row, Section, Table, drawn
 
-__all__ = ["exchange_plan_report", "power_plan_report"]
-
 _CRITERIA = {"power": "expected power ≥ {:g}", "any_true": "P(a right selection) ≥ {:g}"}
 _INTERVAL = (
     "The interval is that of the simulation: where the curve plus and minus two standard errors reaches what is wanted."

@@ -14,8 +14,6 @@ from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Sect
 from tdd.runs.folder import as_number, read_columns
 from tdd.validate import InputError
 
-__all__ = ["probe_report", "read_history", "read_probe_items"]
-
 _LOOKS = 12
 _ITEMS = 10
 _HISTORY_COLUMNS = (

@@ -13,8 +13,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from tdd.report.exchange_plots import dot, powers
 from tdd.report.plots import sheet
 
-__all__ = ["draw"]
-
 _SUSPECT, _REFERENCE, _CANARY, _GRADIENT = (sheet.stroke(i) for i in (1, 0, 2, 4))
 _ALARM: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": (0, (6, 2)), "zorder": 2}
 _DENSE = 40

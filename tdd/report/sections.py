@@ -15,25 +15,6 @@ from rich.text import Text
 
 from tdd.validate import printable
 
-__all__ = [
-    "Column",
-    "Facts",
-    "Figure",
-    "Paragraph",
-    "Points",
-    "Report",
-    "Row",
-    "Section",
-    "Table",
-    "Thumbnails",
-    "Tone",
-    "caveats",
-    "drawn",
-    "in_words",
-    "plain_text",
-    "to_terminal",
-]
-
 Tone = Literal["plain", "good", "warning", "bad", "strong"]
 _HIGHEST = 4
 _STYLES = {"plain": "", "good": "green", "warning": "yellow", "bad": "bold red", "strong": "bold"}

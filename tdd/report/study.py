@@ -12,8 +12,6 @@ from tdd.report import sections
 from tdd.report.sections import Column, Facts, Paragraph, Report, Row, Section
 from tdd.study.named.record import Figure
 
-__all__ = ["list_report", "study_record", "study_report"]
-
 _VERDICTS = 'Verdict: "above" by more than three standard errors, else "within".'
 
 

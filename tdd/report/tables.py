@@ -7,8 +7,6 @@ from typing import Any
 
 from tdd.report.sections import Column, Report, Row, Table
 
-__all__ = ["guarantee_report", "guarantee_rows", "validity_report", "validity_rows"]
-
 GUARANTEE_HEADER = ("procedure", "controls", "assumes", "holds", "source")
 VALIDITY_HEADER = ("procedure", "setting", "error", "claimed", "measured ± s.e.", "")
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tdd.validate import InputError
 
-__all__ = ["atomic_path", "check_output_file", "disk_errors", "sync", "write_atomically"]
-
 _REFUSED = (
     errno.EACCES, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS,
 )  # fmt: skip

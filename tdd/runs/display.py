@@ -10,9 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["PAGE", "Displayed", "progress_bar", "report_module"]
-
-
 PAGE = "report.html"
 """Name of the report in the folder of a run."""
 

@@ -29,29 +29,6 @@ from tdd.runs.plain_csv import coded_words
 from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
-__all__ = [
-    "RECORDS",
-    "SCHEMA",
-    "Audit",
-    "as_number",
-    "fingerprint",
-    "log_findings",
-    "open_run_folder",
-    "plain",
-    "read_columns",
-    "read_file",
-    "read_items",
-    "read_run",
-    "read_sealed",
-    "read_table",
-    "run_head",
-    "to_csv",
-    "to_json",
-    "versions",
-    "write_run",
-    "write_sealed",
-]
-
 SCHEMA = 2
 RECORDS = {"run.json": "a run", "study.json": "a study", "power.json": "a power plan"}
 """File -> what a folder with it holds; one of them."""

@@ -8,8 +8,6 @@ from typing import Any, overload
 
 import numpy as np
 
-__all__ = ["LARGE", "StringColumn", "coded_words", "read_plain_csv"]
-
 LARGE = 2**22
 """Bytes from which a file is worth it: importing Arrow takes longer than reading less."""
 

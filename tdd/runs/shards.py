@@ -20,8 +20,6 @@ import numpy as np
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.validate import InputError, printable, some
 
-__all__ = ["Shard", "ShardLog", "as_shard"]
-
 _logger = logging.getLogger("tdd")
 _PLACE = re.compile(r"(\d+)-of-(\d+)\.json")
 

@@ -14,18 +14,6 @@ import numpy as np
 
 from tdd.validate import InputError
 
-__all__ = [
-    "PRICE",
-    "STEP",
-    "Batch",
-    "bucket_lengths",
-    "check_budget",
-    "check_max_length",
-    "default_budget",
-    "gradient_budget",
-    "plan",
-]
-
 STEP = 8
 """Bucket lengths are multiples of this."""
 MAX_BUCKETS = 8

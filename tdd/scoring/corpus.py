@@ -15,8 +15,6 @@ from tdd.records import Texts
 from tdd.scoring.tokenise import check_token_ids, token_ids
 from tdd.validate import InputError, some
 
-__all__ = ["Corpus", "check_apart", "facts_of", "read_corpus", "read_prefix"]
-
 _BLOCK = 4096
 """Texts that are tokenised at a time."""
 

@@ -22,15 +22,6 @@ from tdd.kernels.platforms import one_device
 from tdd.placement import everywhere, partitions, put_shares, shard
 from tdd.validate import InputError, is_memory_error
 
-__all__ = [
-    "Devices",
-    "check_alike",
-    "check_not_in_step",
-    "find_devices",
-    "gathered",
-    "parameters_too_large",
-]
-
 _AXIS = "data"
 
 

@@ -17,8 +17,6 @@ from tdd.scoring.programs import PassProgram, Rows
 from tdd.scoring.store.namespace import VALUE, Namespace
 from tdd.validate import InputError, is_memory_error
 
-__all__ = ["BatchRunner", "read_or_compute"]
-
 _logger = logging.getLogger("tdd")
 
 _IN_FLIGHT = 2

@@ -18,8 +18,6 @@ from jax import lax
 from jax.extend.core import Jaxpr, Literal
 from jax.sharding import PartitionSpec
 
-__all__ = ["gathering"]
-
 _INLINED = frozenset({"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "remat"})
 """Primitives that only group operations; those that read a shard are run operation by operation."""
 

@@ -15,8 +15,6 @@ from tdd.scoring.scores.passes import check_reduction
 from tdd.scoring.token_stats import check_token_batch
 from tdd.validate import InputError
 
-__all__ = ["check_gradient_loss", "check_microbatch", "grad_norms"]
-
 _ROWS = 128
 """Rows of logits [rows, V] at a time if the readout is known."""
 

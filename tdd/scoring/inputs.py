@@ -16,8 +16,6 @@ from tdd.scoring.store.address import row_key
 from tdd.scoring.tokenise import Encoded, check_token_ids, encode, windows
 from tdd.validate import InputError
 
-__all__ = ["Deferred", "DistinctRows", "Model", "PassInput", "distinct_rows", "encode_pass"]
-
 _logger = logging.getLogger("tdd")
 
 _SAME_MODEL = {"lowercase": "text"}

@@ -19,8 +19,6 @@ from tdd.scoring.store import ScoreStore
 from tdd.scoring.store.address import address, fingerprint
 from tdd.scoring.store.namespace import Namespace
 
-__all__ = ["Planner", "ScorePlan"]
-
 _READ = 4096
 """Stored rows that are read together."""
 

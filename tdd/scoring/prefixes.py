@@ -22,8 +22,6 @@ from tdd.scoring.programs import Rows, TokenProgram, padded
 from tdd.scoring.token_stats import Tiling
 from tdd.scoring.tokenise import Window
 
-__all__ = ["PrefixSums", "SuffixProgram", "padded_length", "padded_size", "row_sums"]
-
 
 class PrefixSums:
     """Sums of log-probabilities of suffixes that follow a common prefix.

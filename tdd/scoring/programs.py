@@ -21,8 +21,6 @@ from tdd.scoring.devices import Devices
 from tdd.scoring.token_stats import Tiling, head_statistics, model_statistics, trunk_rows, wanted_statistics
 from tdd.scoring.tokenise import Window
 
-__all__ = ["GradientProgram", "PassProgram", "Rows", "TokenProgram", "padded"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Rows:

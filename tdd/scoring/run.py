@@ -23,8 +23,6 @@ from tdd.scoring.programs import GradientProgram, PassProgram, Rows, TokenProgra
 from tdd.scoring.scores import Evidence, ScoreRequest, padded_stats, parse_score
 from tdd.scoring.token_stats import tiling
 
-__all__ = ["BlockScores", "Runners", "ScoreRun", "Turn", "ahead", "in_blocks", "in_turns", "joined"]
-
 _BLOCK = 2**22
 """Characters of a block, about a million tokens."""
 

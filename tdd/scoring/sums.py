@@ -27,8 +27,6 @@ from tdd.scoring.store.namespace import Namespace
 from tdd.scoring.token_stats import tiling
 from tdd.scoring.tokenise import Window
 
-__all__ = ["LogProbSums", "Row", "Sums", "sums_namespace"]
-
 _HALVES = "high", "low"
 
 

@@ -16,8 +16,6 @@ from tdd.records import Scores
 from tdd.runs.atomic import atomic_path, check_output_file, write_atomically
 from tdd.runs.folder import to_json, versions
 
-__all__ = ["ENDINGS", "store_beside", "write_scores"]
-
 ENDINGS = (".csv", ".parquet", ".jsonl")
 
 

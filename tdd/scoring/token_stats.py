@@ -15,18 +15,6 @@ from tdd.kernels.platforms import fused_on
 from tdd.records import LanguageModel, TokenStats
 from tdd.validate import InputError
 
-__all__ = [
-    "Tiling",
-    "check_token_batch",
-    "head_log_prob",
-    "head_statistics",
-    "model_statistics",
-    "tiling",
-    "token_stats",
-    "trunk_rows",
-    "wanted_statistics",
-]
-
 
 class Tiling(NamedTuple):
     """Tile sizes of the head: `chunk` rows a tile, `block` columns a step of the sums (None: whole rows)."""

@@ -11,8 +11,6 @@ import numpy as np
 from tdd.validate import InputError
 from tdd.validate.files import panics
 
-__all__ = ["Encoded", "Window", "check_token_ids", "encode", "prepends_bos", "token_ids", "windows"]
-
 _BLOCK = 250_000
 """Characters that are tokenised at a time: a tokenizer takes some hundred bytes for each token, an array four."""
 

@@ -25,8 +25,6 @@ from tdd.texts.rows import FORMATS, Rows, kind, shown
 from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
-__all__ = ["LARGEST_DECOMPRESSED", "bad_record", "read_path", "some_rows"]
-
 _FIELD_LIMIT = threading.Lock()
 _NAMED = 5
 

@@ -15,24 +15,6 @@ import numpy as np
 from tdd.runs.plain_csv import StringColumn, coded_words
 from tdd.validate import InputError, some
 
-__all__ = [
-    "COMMON_TEXT_FIELDS",
-    "FORMATS",
-    "Place",
-    "Rows",
-    "existing_field",
-    "fields_found",
-    "group_column",
-    "identifier_column",
-    "is_absent",
-    "kind",
-    "label_column",
-    "number_of",
-    "shown",
-    "text_column",
-    "text_field_of",
-]
-
 FORMATS = ("jsonl", "json", "csv", "tsv", "parquet", "txt")
 """File formats that can be read; all but parquet also as .gz."""
 

@@ -16,8 +16,6 @@ from typing import Any
 from tdd.texts.rows import Rows, shown
 from tdd.validate import InputError
 
-__all__ = ["items", "joined", "request_parts", "sample_files"]
-
 _NAME = re.compile(r"(?:samples_)?(.+?)(?:_\d{4}-\d\d-\d\dT[\d.:-]+)?\.(?:jsonl?|parquet)(?:\.gz)?")
 
 

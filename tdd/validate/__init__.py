@@ -8,8 +8,6 @@ file imports no JAX.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["InputError", "as_names", "is_memory_error", "printable", "some"]
-
 _OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "out_of_memory", "failed to allocate")
 """Words of JAX's backends when memory does not suffice, in lower case."""
 

@@ -13,24 +13,6 @@ from jax.core import Tracer
 
 from tdd.validate import InputError
 
-__all__ = [
-    "as_count",
-    "as_mask",
-    "as_matrix",
-    "as_rows",
-    "as_vector",
-    "check_choice",
-    "check_e_values",
-    "check_finite",
-    "check_key",
-    "check_level",
-    "check_p_values",
-    "check_seed",
-    "check_some",
-    "check_weights",
-    "refuse",
-]
-
 _LOWEST_LEVEL = 1e-9
 _HIGHEST_LEVEL = 1 - 1e-6
 

@@ -14,17 +14,6 @@ import numpy as np
 
 from tdd.validate import InputError
 
-__all__ = [
-    "check_choice",
-    "check_divides",
-    "check_positive",
-    "check_tokens",
-    "panics",
-    "parse_json",
-    "read_npz",
-    "reading",
-]
-
 
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text.

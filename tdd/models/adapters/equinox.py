@@ -20,8 +20,6 @@ from tdd.models.adapters.function import (
 )
 from tdd.records import LanguageModel
 
-__all__ = ["from_equinox"]
-
 
 def from_equinox(
     module: Any,
@@ -71,11 +69,11 @@ def from_equinox(
         check_hashable("module", leaf)
     lm = from_methods(
         type(module),
-        functools.partial(EquinoxCall, tuple(leaves), structure, batched),
+        functools.partial(_EquinoxCall, tuple(leaves), structure, batched),
         method=method,
         arguments=arguments,
         hidden=hidden,
-        readout=None if readout is None else EquinoxCall(tuple(leaves), structure, True, readout),
+        readout=None if readout is None else _EquinoxCall(tuple(leaves), structure, True, readout),
         vocab_size=vocab_size,
         max_length=max_length,
         name=name,
@@ -86,7 +84,7 @@ def from_equinox(
 
 
 @dataclasses.dataclass(frozen=True)
-class EquinoxCall:
+class _EquinoxCall:
     """`(params, *inputs) -> result` of one method, or of a function of the module."""
 
     leaves: tuple[Hashable, ...]

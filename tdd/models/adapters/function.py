@@ -16,23 +16,6 @@ from tdd.records import LanguageModel
 from tdd.validate import InputError
 from tdd.validate.files import check_positive, check_tokens
 
-__all__ = [
-    "EVALUATION",
-    "Arguments",
-    "FunctionSpec",
-    "Output",
-    "arguments_of",
-    "bound",
-    "check_causal",
-    "check_hashable",
-    "check_module",
-    "describe",
-    "first_line",
-    "from_function",
-    "from_methods",
-    "wants_randomness",
-]
-
 Output = int | str | Callable[[Any], Any] | None
 """Place of the logits in the result of a model."""
 

@@ -20,8 +20,6 @@ from tdd.models.adapters.function import (
 from tdd.records import LanguageModel
 from tdd.validate import InputError
 
-__all__ = ["from_haiku"]
-
 
 def from_haiku(
     transformed: Any,
@@ -59,9 +57,9 @@ def from_haiku(
     with_state = _has_state("transformed", transformed)
     given = arguments_of(arguments)
     if hidden is not None and (hasattr(hidden, "apply") or not callable(hidden)):
-        hidden = HaikuCall(hidden.apply, _has_state("hidden", hidden), given, name)
+        hidden = _HaikuCall(hidden.apply, _has_state("hidden", hidden), given, name)
     return from_function(
-        HaikuCall(transformed.apply, with_state, given, name),
+        _HaikuCall(transformed.apply, with_state, given, name),
         vocab_size=vocab_size,
         max_length=max_length,
         name=name,
@@ -73,7 +71,7 @@ def from_haiku(
 
 
 @dataclasses.dataclass(frozen=True)
-class HaikuCall:
+class _HaikuCall:
     """`(params, tokens) -> result` of a transform."""
 
     apply: Callable[..., Any]

@@ -22,8 +22,6 @@ from tdd.models.adapters.function import (
 from tdd.records import LanguageModel
 from tdd.validate import InputError
 
-__all__ = ["from_linen"]
-
 
 def from_linen(
     module: Any,
@@ -69,21 +67,21 @@ def from_linen(
     check_hashable("module", module)
     return from_methods(
         type(module),
-        functools.partial(LinenCall, module, tuple(mutable)),
+        functools.partial(_LinenCall, module, tuple(mutable)),
         method=method or "__call__",
         arguments=arguments,
         hidden=hidden,
         vocab_size=vocab_size,
         max_length=max_length,
         name=name,
-        readout=None if readout is None else Readout(readout),
+        readout=None if readout is None else _Readout(readout),
         soft_cap=soft_cap,
         output=output,
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class LinenCall:
+class _LinenCall:
     """`(variables, tokens) -> result` of one method of a module."""
 
     module: Any
@@ -123,7 +121,7 @@ class LinenCall:
 
 
 @dataclasses.dataclass(frozen=True)
-class Readout:
+class _Readout:
     """`(variables) -> [V, D]`, with gradients for "params" only."""
 
     function: Callable[[Any], Any]

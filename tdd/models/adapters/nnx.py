@@ -21,8 +21,6 @@ from tdd.models.adapters.function import (
 from tdd.records import LanguageModel
 from tdd.validate import InputError
 
-__all__ = ["from_nnx"]
-
 
 def from_nnx(
     model: Any,
@@ -68,7 +66,7 @@ def from_nnx(
     copy.eval()
     graph, trained, random, rest = nnx.split(copy, nnx.Param, nnx.RngState, ...)
     check_hashable("model", graph)
-    layout = Layout(
+    layout = _Layout(
         graph,
         jax.tree.structure(trained),
         jax.tree.structure(rest),
@@ -77,11 +75,11 @@ def from_nnx(
     )
     lm = from_methods(
         type(model),
-        functools.partial(NnxCall, layout),
+        functools.partial(_NnxCall, layout),
         method=method,
         arguments=arguments,
         hidden=hidden,
-        readout=None if readout is None else NnxCall(layout, readout),
+        readout=None if readout is None else _NnxCall(layout, readout),
         vocab_size=vocab_size,
         max_length=max_length,
         name=name,
@@ -92,7 +90,7 @@ def from_nnx(
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class _Layout:
     """Everything about a model but its arrays."""
 
     graph: Hashable
@@ -119,10 +117,10 @@ class Layout:
 
 
 @dataclasses.dataclass(frozen=True)
-class NnxCall:
+class _NnxCall:
     """`(params, *inputs) -> result` of one method, or of a function of the model."""
 
-    layout: Layout
+    layout: _Layout
     method: str | Callable[..., Any]
     arguments: Arguments = ()
 

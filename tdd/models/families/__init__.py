@@ -17,8 +17,6 @@ from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError, some
 
-__all__ = ["FAMILIES", "IGNORED", "REQUIRED", "family_of_config", "family_of_spec"]
-
 
 class _Families(Mapping[str, Family]):
     """Families by `model_type`, each imported when it is looked up."""

@@ -22,17 +22,6 @@ from tdd.models.spec import (
 from tdd.validate import InputError
 from tdd.validate.files import check_choice, check_divides
 
-__all__ = [
-    "Family",
-    "Keys",
-    "check_heads",
-    "first_window",
-    "head_dim_of",
-    "layer_types",
-    "layer_windows",
-    "spec_of",
-]
-
 _WINDOW_KINDS = ("sliding_attention", "full_attention")
 """Layer types with and without a window, as most families name them."""
 

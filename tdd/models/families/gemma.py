@@ -12,8 +12,6 @@ from tdd.models.families.rope import check_agrees, rope_by_type, with_rotary_by_
 from tdd.models.spec import DecoderSpec
 from tdd.validate.files import check_positive
 
-__all__ = ["GEMMA2", "GEMMA3_TEXT"]
-
 _KEYS = dataclasses.replace(LLAMA_KEYS, activation="hidden_activation")
 _WINDOW = 4096
 

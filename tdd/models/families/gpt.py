@@ -12,8 +12,6 @@ from tdd.models.families.rope import ROPE_KEYS, rope_parameters, rotary_position
 from tdd.models.families.tensors import TensorNames
 from tdd.models.spec import DecoderSpec, LayerNorm, LearnedPositions, RotaryPositions
 
-__all__ = ["GPT2", "GPT_NEO", "GPT_NEOX", "OPT"]
-
 
 def _with_mlp_width(config: Mapping[str, Any], keys: Keys) -> Mapping[str, Any]:
     """Fill in the default inner width, four times the width."""

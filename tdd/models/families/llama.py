@@ -21,8 +21,6 @@ from tdd.models.families.tensors import TensorNames
 from tdd.models.spec import DecoderSpec, RmsNorm, RotaryPositions
 from tdd.validate import InputError
 
-__all__ = ["LLAMA", "LLAMA_KEYS", "MISTRAL", "QWEN2", "QWEN3", "SMOLLM3", "like_llama", "llama_spec"]
-
 LLAMA_KEYS = Keys(eps="rms_norm_eps", head_dim="head_dim", num_kv_heads="num_key_value_heads")
 
 

@@ -12,8 +12,6 @@ from tdd.models.families.rope import ROPE_KEYS, check_agrees
 from tdd.models.spec import DecoderSpec, Experts, Mlp
 from tdd.validate.files import check_positive
 
-__all__ = ["MIXTRAL", "OLMOE", "QWEN3_MOE"]
-
 _EXPERT_KEYS = {"num_experts", "num_experts_per_tok", "num_local_experts"}
 _TRAINING_KEYS = {"output_router_logits", "router_aux_loss_coef"}
 _ONE_BY_ONE = {

@@ -12,8 +12,6 @@ from tdd.models.families.llama import LLAMA, LLAMA_KEYS, like_llama, llama_spec
 from tdd.models.families.rope import rope_by_type, rotary_positions, with_rotary_by_type
 from tdd.models.spec import DecoderSpec, LayerNorm, Layout
 
-__all__ = ["OLMO", "OLMO2", "OLMO3", "full_norm_spec"]
-
 _KEYS = dataclasses.replace(LLAMA_KEYS, head_dim="")
 _PLAIN_KEYS = dataclasses.replace(_KEYS, eps="")
 _EPS = 1e-5

@@ -12,8 +12,6 @@ from tdd.models.families.rope import rope_parameters, rotary_positions
 from tdd.models.rotary import LongScaling
 from tdd.models.spec import DecoderSpec, RotaryPositions
 
-__all__ = ["PHI3"]
-
 _KEYS = dataclasses.replace(LLAMA_KEYS, head_dim="")
 
 _OWN_CODE = {"AutoConfig": "configuration_phi3.Phi3Config", "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}

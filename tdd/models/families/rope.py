@@ -12,8 +12,6 @@ from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
 
-__all__ = ["ROPE_KEYS", "check_agrees", "rope_by_type", "rope_parameters", "rotary_positions", "with_rotary_by_type"]
-
 ROPE_KEYS = frozenset({"partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta"})
 """Configuration keys about rotary positions, old and new."""
 

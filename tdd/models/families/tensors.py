@@ -11,8 +11,6 @@ import numpy as np
 
 from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp
 
-__all__ = ["STACKS", "Piece", "Slot", "TensorNames", "slots"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Piece:

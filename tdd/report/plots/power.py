@@ -11,8 +11,6 @@ from matplotlib.patches import Patch
 
 from tdd.report.plots import sheet
 
-__all__ = ["exchange_sheet", "power_sheet"]
-
 _MOST = 5  # rows of panels
 _TICKS = (1e-4, 1e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 

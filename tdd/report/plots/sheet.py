@@ -25,21 +25,6 @@ from matplotlib.lines import Line2D
 from tdd.runs.atomic import atomic_path
 from tdd.validate import printable
 
-__all__ = [
-    "INK",
-    "LEVEL",
-    "Sheet",
-    "Stroke",
-    "error_line",
-    "level_line",
-    "line",
-    "save",
-    "sheet",
-    "short",
-    "stroke",
-    "style",
-]
-
 INK = "#333333"
 LEVEL: dict[str, Any] = {"color": "#777777", "linewidth": 1.1, "linestyle": (0, (1, 2)), "zorder": 1}
 

@@ -12,8 +12,6 @@ from matplotlib.patches import Patch
 
 from tdd.report.plots import sheet
 
-__all__ = ["envelope", "staircase"]
-
 
 def staircase(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.Sheet:
     """Sorted p-values against the line k·alpha/m; those up to the last one under the line are selected.

@@ -15,8 +15,6 @@ from tdd.report.plots import sheet, single_repetition
 from tdd.study.named.record import Example, Figure
 from tdd.validate import printable
 
-__all__ = ["Pick", "draw", "draw_example", "picks", "values"]
-
 _MOST_BARS = 32
 
 

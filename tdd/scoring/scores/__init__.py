@@ -17,33 +17,6 @@ import numpy as np
 from tdd.records import TokenStats
 from tdd.validate import InputError
 
-__all__ = [
-    "BESIDE",
-    "SCORES",
-    "TEXTS_BESIDE",
-    "Array",
-    "Evidence",
-    "Pass",
-    "Score",
-    "ScoreRequest",
-    "as_float",
-    "check_fraction",
-    "check_given",
-    "check_named",
-    "check_positive",
-    "check_score_names",
-    "first_occurrences",
-    "largest_mean",
-    "masked_mean",
-    "namespace",
-    "padded_stats",
-    "parse_score",
-    "score_rows",
-    "smallest_mean",
-    "smallest_tokens",
-]
-
-
 Pass = Literal["lowercase", "reference", "gradient", "prefix", "member_prefix", "population", "tuned"]
 """A pass beyond the one over the texts themselves; those of reference models are made once for each of them."""
 

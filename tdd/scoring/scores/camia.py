@@ -28,8 +28,6 @@ from tdd.records import TokenStats
 from tdd.scoring.scores import Array, Score, check_named, masked_mean, namespace
 from tdd.validate import InputError
 
-__all__ = ["SCORES"]
-
 _THRESHOLD, _EDGES, _CLASSES, _RUN, _TOLERANCE = -1.0, 100, 3, 8, 0.8
 
 

@@ -20,8 +20,6 @@ from tdd.scoring.scores import SCORES as BY_NAME
 from tdd.scoring.scores import Array, Evidence, Score, ScoreRequest, check_positive
 from tdd.validate import InputError
 
-__all__ = ["SCORES", "tuning_of"]
-
 _TUNING = ("epochs", "rate", "rank", "seed")
 
 

@@ -11,8 +11,6 @@ from tdd.scoring.scores import Array, Evidence, Score, as_float, check_named, ch
 from tdd.scoring.scores.tokens import loss
 from tdd.validate import InputError
 
-__all__ = ["SCORES", "check_reduction"]
-
 _FLOOR = 1e-6
 """Nats a token; below float32's resolution of a mean log-probability."""
 

@@ -21,8 +21,6 @@ from tdd.scoring.scores import (
     smallest_tokens,
 )
 
-__all__ = ["SCORES", "loss"]
-
 _SIGMA_FLOOR = 1e-6
 
 _BETAS = {"0.5": 0.5, "1/2": 0.5, "1": 1.0, "1.0": 1.0, "2": 2.0, "2.0": 2.0}

@@ -22,8 +22,6 @@ from tdd.scoring.store.namespace import Namespace
 from tdd.scoring.store.shards import sync_folder, write_durably
 from tdd.validate import InputError
 
-__all__ = ["ScoreStore"]
-
 FORMAT = 1
 _DIGITS = 32
 """Digits of an address or a run in the name of its folder or file."""

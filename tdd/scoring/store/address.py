@@ -13,8 +13,6 @@ import tdd
 from tdd.placement import everywhere
 from tdd.scoring.devices import Devices
 
-__all__ = ["address", "fingerprint", "row_key"]
-
 _CODE = 1
 """Raise this when the code computes other numbers under the same version of the package."""
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from tdd.scoring.store.shards import ShardIndex, digest, encode, write_durably
 
-__all__ = ["VALUE", "Namespace"]
-
 VALUE = ("value",)
 """The field of rows with a single kind of number."""
 

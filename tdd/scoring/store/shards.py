@@ -21,8 +21,6 @@ import numpy as np
 from tdd.runs.atomic import disk_errors, sync, write_atomically
 from tdd.validate import InputError
 
-__all__ = ["ShardIndex", "decode", "decode_keys", "digest", "encode", "sync_folder", "write_durably"]
-
 _logger = logging.getLogger("tdd")
 
 _HELD = 4
