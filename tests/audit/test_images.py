@@ -142,6 +142,24 @@ def test_the_description_is_greedy(model):
         assert len(expected) == _DESCRIPTION or found[len(expected)] == 1
 
 
+@pytest.mark.parametrize("name", vision_files.CONFIGURATIONS)
+def test_descriptions_from_the_cache_equal_whole_passes(name, tmp_path):
+    """Every architecture, windows shorter than the prompt among them; the twin is shifted by one position."""
+    loaded = vision.load_vision_language(vision_files.write(tmp_path, name))
+    tower = loaded.spec.tower
+    images = np.stack([vision.pixels(picture(seed), tower.image_size) for seed in range(2)])
+    prompt = np.asarray([2, *[vision_files.IMAGE] * tower.num_features, 4, 5, 6, 7, 3], np.int32)
+    words, columns = jax.device_get(_read_and_describe(loaded.spec, loaded.params, images, prompt, False))
+    for row, image in enumerate(images):
+        features = vision.image_features(loaded.spec, loaded.params, image[None])
+        whole = np.asarray(all_logits(loaded.spec, loaded.params, prompt, words[row], features), np.float64)
+        np.testing.assert_array_equal(words[row], whole[len(prompt) - 1 : -1].argmax(-1))
+        p = np.exp(whole - whole.max(-1, keepdims=True))
+        entropy = renyi(p / p.sum(-1, keepdims=True), "1")[:-1]
+        np.testing.assert_allclose(-columns["mu"][row], entropy, rtol=2e-5)
+        assert np.abs(-columns["mu"][row][1:] - entropy[:-1]).max() > 1e-3
+
+
 @pytest.mark.parametrize("published", [True, False])
 def test_an_image_in_a_batch_is_as_alone(model, published, monkeypatch):
     """Five images in batches of four, so that the last is filled up; twins: the descriptions differ between images."""
