@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ from tdd.scoring.store.address import address, fingerprint
 from tdd.scoring.token_stats import tiling, wanted_statistics
 from tdd.texts import load_texts
 from tdd.validate import InputError, is_memory_error
+
+_logger = logging.getLogger("tdd")
 
 INSTRUCTION = "Describe this image concisely."
 SLICES = ("image", "instruction+description", "instruction", "description")
@@ -227,7 +230,7 @@ def _computed(
     model: VisionLanguageModel, prompt: np.ndarray, hashes: Sequence[str], files: ImageFiles, published: bool
 ) -> Iterator[tuple[str, np.ndarray, dict[str, np.ndarray]]]:
     """SHA-256 of each image, its description [32], and the statistics [P + 32 - 1] by name, batch by batch."""
-    kind = kind_of(next(iter(jax.tree.leaves(model.params)[0].devices())))
+    kind = kind_of(next(iter(jnp.asarray(jax.tree.leaves(model.params)[0]).devices())))
     size, first = min(_batch_size(model, len(prompt), kind), max(1, len(hashes))), 0
     while first < len(hashes):
         batch = hashes[first : first + size]
@@ -240,6 +243,7 @@ def _computed(
             if size == 1 or not is_memory_error(error):
                 raise
             size //= 2
+            _logger.warning("out of memory: going on with batches of %d image%s", size, "s" * (size > 1))
             continue
         for row, sha256 in enumerate(batch):
             yield sha256, descriptions[row], {name: column[row] for name, column in columns.items()}

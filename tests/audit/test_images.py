@@ -173,7 +173,15 @@ def test_an_image_in_a_batch_is_as_alone(model, published, monkeypatch):
         assert len(set(alone[name])) == 5
 
 
-def test_smaller_batches_after_a_memory_error(model, monkeypatch):
+def test_parameters_may_be_numpy_arrays(model):
+    table = [{"image": png(picture(0))}]
+    found = tdd.score_images(model._replace(params=jax.tree.map(np.asarray, model.params)), table, progress=False)
+    expected = tdd.score_images(model, table, progress=False)
+    for name in expected.values:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_smaller_batches_after_a_memory_error(model, monkeypatch, caplog):
     table, sizes = [{"image": png(picture(seed))} for seed in range(5)], []
     expected = tdd.score_images(model, table, progress=False)
 
@@ -187,6 +195,7 @@ def test_smaller_batches_after_a_memory_error(model, monkeypatch):
     monkeypatch.setattr(scoring, "_read_and_describe", compute)
     found = tdd.score_images(model, table, progress=False)
     assert sizes == [5, 2, 2, 2]
+    assert "out of memory: going on with batches of 2 images" in caplog.text
     for name in expected.values:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
 
