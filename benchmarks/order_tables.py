@@ -122,5 +122,6 @@ def reproduction(result: dict[str, Any]) -> str:
         cells = [[number_or_words(row.get(name)) for name in header] for row in rows]
         lines.append(f"{title}:\n\n{markdown_table(header, cells)}")
     for place in sorted((_REPRODUCTIONS / result["name"]).glob("figure*.png"), key=lambda place: place.stem):
-        lines.append(f"![{result['title']}](results/reproductions/{result['name']}/{place.name})")
+        shown = place.stem.removeprefix("figure").replace("-", ", by ", 1)
+        lines.append(f"![{result['title']}{shown}](results/reproductions/{result['name']}/{place.name})")
     return "\n\n".join(lines)

@@ -92,7 +92,7 @@ def measured(
     import jax
 
     from benchmarks.aot.hlo import facts, without_dead_code, written_flops
-    from benchmarks.aot.peers import beside
+    from benchmarks.aot.peers import beside, interleaved
     from benchmarks.aot.programs import PROGRAMS, filled
     from benchmarks.throughput import harness
     from tdd.device_kinds import kind_of
@@ -107,7 +107,7 @@ def measured(
         ours = functools.partial(compiled, *arguments)
         jax.block_until_ready(ours())
         with beside(made.peer if where else None, device, where, arguments, last) as (calls, about):
-            rounds = harness.interleaved({"": ours, **calls}, _ROUNDS)
+            rounds = interleaved(ours, calls, about, _ROUNDS)
         with jax.profiler.trace(profile) if profile else contextlib.nullcontext():
             jax.block_until_ready(ours()) if profile else None
     except jax.errors.JaxRuntimeError as error:

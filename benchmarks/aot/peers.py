@@ -7,6 +7,7 @@ same weights or on small lists. For timing torch may use TF32, as JAX does.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import functools
@@ -24,6 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.aot import models
+from benchmarks.throughput import harness
 from benchmarks.throughput.peers.gradients import TorchBackward, TorchFunc, TorchStreamed
 from benchmarks.throughput.peers.ranking import conformal_torch
 from benchmarks.throughput.peers.stepup import bh_torch
@@ -41,6 +43,7 @@ __all__ = [
     "TokenStatistics",
     "beside",
     "bh",
+    "interleaved",
     "p_values",
     "share_memory",
     "torch_device",
@@ -79,7 +82,7 @@ class Peer(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class _OfModel:
+class _OfModel(abc.ABC):
     """A program of a model of `models.CONFIGS` whose weights have this type."""
 
     name: str
@@ -105,11 +108,11 @@ class _OfModel:
         _, tokens, _ = arguments
         return self._ways(model, torch.tensor(np.asarray(tokens, np.int64), device=device))
 
-    def _ours(self, lm: Any) -> Callable[..., Any]:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _ours(self, lm: Any) -> Callable[..., Any]: ...
 
-    def _ways(self, model: Any, ids: Any) -> _Ways:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _ways(self, model: Any, ids: Any) -> _Ways: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,6 +239,17 @@ def beside(
         gc.collect()
         if where == "cuda":
             torch.cuda.empty_cache()
+
+
+def interleaved(ours: Callable[[], Any], calls: _Ways, about: _About, rounds: int) -> dict[str, list[float]]:
+    """Seconds of every round: ours by the name "", and torch's; ours alone if torch fails, and `about` says why."""
+    try:
+        return harness.interleaved({"": ours, **calls}, rounds)
+    except RuntimeError as error:
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            raise
+        about.update({way: {"refused": _line(error)} for way in calls})
+        return harness.interleaved({"": ours}, rounds)
 
 
 def _ready(

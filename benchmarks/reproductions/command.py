@@ -56,7 +56,8 @@ def _run(arguments: argparse.Namespace) -> None:
     screen = console(wide=True)
     for title, rows in outcome.tables.items():
         screen.print(_table(title, rows))
-    files = "results.csv, tables.md, figure.png, results.json"
+    figures = ", ".join(sorted(place.name for place in folder.glob("figure*.png")))
+    files = f"results.csv, tables.md, {figures}, results.json"
     line = f"{outcome.title}. {outcome.seconds:.0f} s. Written to {folder}: {files}"
     screen.print(line, markup=False, soft_wrap=True)
 

@@ -211,6 +211,7 @@ def _statistics(
         stored = None
         if store is not None:
             depends = {"prompt": prompt.tolist(), "end": end, "description": _DESCRIPTION, "published": published}
+            depends["passes"] = 1  # code that read every token twice computed other last digits
             where = address("images", fingerprint(model.spec, model.params), find_devices(), **depends)
             stored = stack.enter_context(ScoreStore(store)).namespace(where)
         missing = []
@@ -233,26 +234,38 @@ def _computed(
     kind = kind_of(next(iter(jnp.asarray(jax.tree.leaves(model.params)[0]).devices())))
     size, first = min(_batch_size(model, len(prompt), kind), max(1, len(hashes))), 0
     while first < len(hashes):
-        batch = hashes[first : first + size]
-        images = np.stack([_pixels(model.spec, files, sha256) for sha256 in batch])
-        images = np.pad(images, ((0, size - len(batch)), (0, 0), (0, 0), (0, 0)))  # one shape, one compilation
+        images, unreadable = _readable(model.spec, files, hashes[first : first + size])
+        if images:
+            padding = ((0, size - len(images)), (0, 0), (0, 0), (0, 0))  # one shape, one compilation
+            batch = np.pad(np.stack(images), padding)
+            try:
+                found = _read_and_describe(model.spec, model.params, batch, jnp.asarray(prompt), published)
+                descriptions, columns = jax.device_get(found)
+            except Exception as error:
+                if size == 1 or not is_memory_error(error):
+                    raise
+                size //= 2
+                _logger.warning("out of memory: going on with batches of %d image%s", size, "s" * (size > 1))
+                continue
+            for row in range(len(images)):
+                yield hashes[first + row], descriptions[row], {name: column[row] for name, column in columns.items()}
+        if unreadable is not None:
+            raise unreadable
+        first += len(images)
+
+
+def _readable(
+    spec: VisionLanguageSpec, files: ImageFiles, hashes: Sequence[str]
+) -> tuple[list[np.ndarray], InputError | None]:
+    """The pixels of the images up to the first that cannot be read, and why it cannot; what comes before it is kept."""
+    images = []
+    for sha256 in hashes:
         try:
-            found = _read_and_describe(model.spec, model.params, images, jnp.asarray(prompt), published)
-            descriptions, columns = jax.device_get(found)
-        except Exception as error:
-            if size == 1 or not is_memory_error(error):
-                raise
-            size //= 2
-            _logger.warning("out of memory: going on with batches of %d image%s", size, "s" * (size > 1))
-            continue
-        for row, sha256 in enumerate(batch):
-            yield sha256, descriptions[row], {name: column[row] for name, column in columns.items()}
-        first += len(batch)
-
-
-def _pixels(spec: VisionLanguageSpec, files: ImageFiles, sha256: str) -> np.ndarray:
-    with files.open(sha256) as image:
-        return vision.pixels(image, spec.tower.image_size)
+            with files.open(sha256) as image:
+                images.append(vision.pixels(image, spec.tower.image_size))
+        except InputError as error:
+            return images, error
+    return images, None
 
 
 def _batch_size(model: VisionLanguageModel, num_prompt: int, kind: DeviceKind) -> int:

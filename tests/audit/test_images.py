@@ -16,6 +16,7 @@ from PIL import Image
 
 import tdd
 from tdd.audit import images as scoring
+from tdd.audit.image_files import image_rows
 from tdd.audit.images import _DESCRIPTION, INSTRUCTION, SLICES, _batch_size, _read_and_describe
 from tdd.cli import main
 from tdd.device_kinds import DeviceKind
@@ -171,6 +172,22 @@ def test_an_image_in_a_batch_is_as_alone(model, published, monkeypatch):
     for name in alone.values:
         np.testing.assert_allclose(together[name], alone[name], rtol=1e-5)
         assert len(set(alone[name])) == 5
+
+
+def test_what_precedes_an_unreadable_image_is_kept(model, tmp_path, monkeypatch):
+    """The fifth of six cannot be read; the four before it are in the store, though all are in one batch."""
+    table = [{"id": f"a{seed}", "image": png(picture(seed))} for seed in range(6)]
+    table[4]["image"] = table[4]["image"][:200]
+    rows, files = image_rows(table, "image")
+    texts = tdd.load_texts(rows, text_field="image")
+    monkeypatch.setattr(scoring, "_batch_size", lambda *_: 6)
+    options = {"files": files, "store": tmp_path / "store", "progress": False}
+    with pytest.raises(InputError, match="index 4: the image cannot be read"):
+        scoring.score_image_files(model, texts, ["max_renyi image"], **options)
+    monkeypatch.setattr(scoring, "_read_and_describe", None)  # nothing is computed again
+    before = tdd.load_texts(image_rows(table[:4], "image")[0], text_field="image")
+    found = scoring.score_image_files(model, before, ["max_renyi image"], **options)
+    assert np.isfinite(found["max_renyi image"]).all()
 
 
 def test_parameters_may_be_numpy_arrays(model):

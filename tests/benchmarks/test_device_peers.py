@@ -148,6 +148,21 @@ def test_torch_that_needs_too_much_memory_does_not_end_the_command(device):
         assert about == {"torch": {"refused": "CUDA out of memory."}}
 
 
+def test_torch_that_fails_while_it_is_timed_leaves_ours():
+    def fails():
+        raise RuntimeError("CUDA out of memory.\nTried to allocate")
+
+    about = {"torch": {"difference": 0.0}}
+    assert [len(times) for times in peers.interleaved(lambda: None, {"torch": fails}, about, 3).values()] == [3]
+    assert about == {"torch": {"refused": "CUDA out of memory."}}
+
+    def ours():
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        peers.interleaved(ours, {}, {}, 3)
+
+
 def test_no_peer_begins_after_the_limit(device):
     with peers.beside(peers.BH, device, "cpu", (), last=0.0) as (calls, about):
         assert not calls

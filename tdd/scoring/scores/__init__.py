@@ -29,20 +29,31 @@ class Evidence(NamedTuple):
 
     Losses are means over tokens; where a reference model has another tokenizer, those of reference models and of the
     population are per byte.
+
+    Attributes:
+      compressed_bytes: Length of zlib.compress(text as UTF-8), header included.
+      lowercase_loss: Loss of the lowercased text.
+      reference_loss: [K, B], loss of the text under each reference model.
+      tokens_per_byte: Scored tokens per byte of scored text under the model; 1 where tokenizers agree.
+      grad_norm: Norm of the gradient of the text's loss, summed over its scored tokens, over all parameters.
+      log_frequency: [V], log-frequency of every token in a corpus, above minus infinity.
+      prefix_loss: Loss of the text behind a prefix of known non-members.
+      member_prefix_loss: Loss of the text behind a prefix of known members.
+      population_loss: [Z], losses of the population.
+      reference_population_loss: [K, Z], those under each reference model.
+      tuned_rows: The tokens' part of the score, as `Score.rows` returns it, under the model after fine-tuning.
     """
 
-    compressed_bytes: Array = None  # length of zlib.compress(text as UTF-8), header included
-    lowercase_loss: Array = None  # loss of the lowercased text
-    reference_loss: Array = None  # [K, B], loss of the text under each reference model
-    tokens_per_byte: Array = 1.0  # scored tokens per byte of scored text under the model; 1 where tokenizers agree
-    # norm of the gradient of the text's loss, summed over its scored tokens, over all parameters
+    compressed_bytes: Array = None
+    lowercase_loss: Array = None
+    reference_loss: Array = None
+    tokens_per_byte: Array = 1.0
     grad_norm: Array = None
-    log_frequency: Array = None  # [V], log-frequency of every token in a corpus, above minus infinity
-    prefix_loss: Array = None  # loss of the text behind a prefix of known non-members
-    member_prefix_loss: Array = None  # loss of the text behind a prefix of known members
-    population_loss: Array = None  # [Z], losses of the population
-    reference_population_loss: Array = None  # [K, Z], those under each reference model
-    # the tokens' part of the score, as `Score.rows` returns it, under the model after fine-tuning
+    log_frequency: Array = None
+    prefix_loss: Array = None
+    member_prefix_loss: Array = None
+    population_loss: Array = None
+    reference_population_loss: Array = None
     tuned_rows: Array = None
 
 
@@ -52,26 +63,37 @@ def _unchanged(value: Array, evidence: Evidence) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """One loss-like score: LOWER = MORE member-like."""
+    """One loss-like score: LOWER = MORE member-like.
 
-    name: str  # the name
-    meaning: str  # one line for listings
-    # fields of `TokenStats` that `rows` reads; the model computes all but "tokens". With options that read fewer they
-    # are all computed, so that stored statistics serve every option
+    Attributes:
+      name: The name.
+      meaning: One line for listings.
+      statistics: Fields of `TokenStats` that `rows` reads; the model computes all but "tokens". With options that read
+        fewer they are all computed, so that stored statistics serve every option.
+      rows: `(stats, **parameters) -> [B]`, the part that comes from the tokens of the text.
+      finish: `(rows, evidence, **parameters) -> [B]`, the part that needs other passes or the text itself.
+      passes: Further passes over the texts that `finish` needs.
+      checks: Parameter -> check of its value; the check returns what `rows` receives.
+      defaults: Parameter -> default.
+      corpus: True if `rows` has a parameter `log_frequency`, as in `Evidence`.
+      of_finish: Parameters that `finish` receives; `rows` receives the others.
+      least_references: Fewest reference models, if it needs any.
+      derive: For a score that is made of another one: options as written -> the score that they mean.
+      reads: Parameters -> those of `statistics` that `rows` reads with them; None where it always reads all.
+    """
+
+    name: str
+    meaning: str
     statistics: tuple[str, ...]
-    rows: Callable[..., Array]  # `(stats, **parameters) -> [B]`, the part that comes from the tokens of the text
-    # `(rows, evidence, **parameters) -> [B]`, the part that needs other passes or the text itself
+    rows: Callable[..., Array]
     finish: Callable[..., Array] = _unchanged
-    passes: tuple[Pass, ...] = ()  # further passes over the texts that `finish` needs
-    # parameter -> check of its value; the check returns what `rows` receives
+    passes: tuple[Pass, ...] = ()
     checks: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict, hash=False)
-    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)  # parameter -> default
-    corpus: bool = False  # True if `rows` has a parameter `log_frequency`, as in `Evidence`
-    of_finish: tuple[str, ...] = ()  # parameters that `finish` receives; `rows` receives the others
-    least_references: int = 1  # fewest reference models, if it needs any
-    # for a score that is made of another one: options as written -> the score that they mean
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    corpus: bool = False
+    of_finish: tuple[str, ...] = ()
+    least_references: int = 1
     derive: Callable[[Mapping[str, str]], Score] | None = None
-    # parameters -> those of `statistics` that `rows` reads with them; None where it always reads all
     reads: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
 
     @property
