@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from t5_files import CONFIGURATIONS, write_t5
 
+from benchmarks import audit_tables
 from benchmarks import paraphrased_ktd as script
-from benchmarks import tables
 from benchmarks.paraphrases import split_sentences
 from tdd.models.t5 import load_t5
 
@@ -74,6 +74,6 @@ def test_a_tiny_run(tmp_path, monkeypatch):
     assert all(0 <= row["fdp"] <= 1 for row in joined["rows"])
     assert [one["model"] for one in joined["audits"]] == ["trained", "null"]
     assert (tmp_path / "temperature-1.9-0" / "candidates" / "report.html").exists()
-    page = tables._paraphrased({"command": "x", "sizes": vars(SIZES), "paraphraser": training, **joined})
+    page = audit_tables.paraphrased({"command": "x", "sizes": vars(SIZES), "paraphraser": training, **joined})
     assert page.count("\n| temperature 1.9 | 3 | ktd |") == 1
     assert page.count("\n| none |  | threshold on zlib |") == 1

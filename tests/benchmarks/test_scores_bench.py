@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import scores, tables
+from benchmarks import audit_tables, scores
 from tdd.scoring.scores import SCORES, TEXTS_BESIDE
 
 
@@ -33,7 +33,7 @@ def test_one_seed(small):
     assert joined["rows"][0]["auc"] == found["scores"][0]["auc"]
     assert joined["rows"][3]["beside"] == ["prefix", "member_prefix"]
     assert [row["documents"] for row in joined["owner"]] == [1, 4]
-    page = tables._scores({**joined, "command": "x"})
+    page = audit_tables.scores({**joined, "command": "x"})
     assert page.count("\n| con_recall | prefix, member_prefix |") == 1
 
 
