@@ -6,7 +6,8 @@ import ctypes
 import os
 import sys
 
-_FLAG = "xla_force_host_platform_device_count"
+_COUNT = "JAX_NUM_CPU_DEVICES"
+_FLAG = "xla_force_host_platform_device_count"  # the same, said to XLA
 
 
 def available_cores() -> int:
@@ -18,12 +19,12 @@ def set_host_device_count(devices: int | None = None) -> bool:
     """Have the CPU appear as several devices, by default one a core; accelerators are not affected.
 
     Returns:
-      Whether the setting was made: not after JAX has been loaded, nor if XLA_FLAGS already gives a number.
+      Whether the setting was made: not after JAX has been loaded, nor if JAX_NUM_CPU_DEVICES or XLA_FLAGS already
+      gives a number.
     """
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "jax" in sys.modules or _FLAG in flags:
+    if "jax" in sys.modules or _COUNT in os.environ or _FLAG in os.environ.get("XLA_FLAGS", ""):
         return False
-    os.environ["XLA_FLAGS"] = f"{flags} --{_FLAG}={available_cores() if devices is None else devices}".strip()
+    os.environ[_COUNT] = str(available_cores() if devices is None else devices)
     return True
 
 

@@ -1,6 +1,7 @@
 """Tiers, a compilation cache for the session, shared fixtures, and the marks that need what a machine may lack."""
 
 import gc
+import importlib.metadata
 import importlib.util
 import os
 import pathlib
@@ -27,18 +28,38 @@ NO_PARAMETERS = types.SimpleNamespace(params={})
 SHARED_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--compilation", choices=("quick", "full"), default="quick", help="few of XLA's passes, or all that users have"
+    )
+
+
 def pytest_configure(config):
     """Before JAX is imported: quick compilation, and one folder of compiled programs for workers and child processes.
 
-    With XLA_FLAGS set, even to nothing, programs are compiled as it says.
+    The user's XLA_FLAGS stand last and win. Flags of quick compilation that the installed XLA does not know are left
+    out.
     """
     if hasattr(config, "workerinput"):
         return  # the environment is that of the controller
-    os.environ.setdefault("XLA_FLAGS", child_process.QUICK_COMPILATION)
+    if config.getoption("compilation") == "quick":
+        given = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = " ".join([*known_flags(config, *child_process.QUICK_COMPILATION), given]).strip()
     if hasattr(config, "cache"):
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("xla")))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
+def known_flags(config, *flags):
+    """Those that the installed XLA knows; found once for each version of it."""
+    key = f"tdd/flags of jaxlib {importlib.metadata.version('jaxlib')}"
+    found = config.cache.get(key, {}) if hasattr(config, "cache") else {}
+    if found.get("asked") != [*flags]:
+        found = {"asked": [*flags], "known": [*child_process.known(*flags)]}
+        if hasattr(config, "cache"):
+            config.cache.set(key, found)
+    return found["known"]
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +95,7 @@ def pytest_collection_modifyitems(config, items):
     """Mark what is slow by the rule, and skip what this machine cannot run."""
     import jax
 
-    quick = child_process.QUICK_COMPILATION in os.environ["XLA_FLAGS"]
+    quick = config.getoption("compilation") == "quick"
     absent = {
         "shared_data": None if SHARED_DATA.is_dir() else "no ../shared/data beside the project",
         "torch": None if importlib.util.find_spec("torch") else "torch is not installed",
@@ -94,7 +115,7 @@ def pytest_collection_modifyitems(config, items):
             if mark.args not in {(why,) for why in SLOW}:
                 raise pytest.UsageError(f"{item.nodeid}: slow{mark.args}; the reasons are {', '.join(SLOW)}")
             if quick and mark.args == ("bits",):
-                item.add_marker(pytest.mark.skip(reason="needs XLA's own settings, XLA_FLAGS="))
+                item.add_marker(pytest.mark.skip(reason="needs --compilation full"))
         for mark, reason in absent.items():
             if reason and item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))

@@ -195,7 +195,7 @@ def _count_of(devices: Any, existing: Sequence[Any]) -> int:
         )
     if not 1 <= devices <= len(existing):
         on_cpu = existing[0].platform == "cpu"
-        hint = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes a CPU appear as N devices" if on_cpu else ""
+        hint = "; JAX_NUM_CPU_DEVICES=N makes a CPU appear as N devices" if on_cpu else ""
         listing = ", ".join(map(str, existing))
         raise InputError(f"devices={devices} must be at least 1 and at most {len(existing)}; JAX sees {listing}{hint}")
     return int(devices)

@@ -138,7 +138,7 @@ def test_a_checkpoint_is_loaded_into_shares(eight):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"devices": 1000}, "devices=1000 must be at least 1 and at most .*host_platform_device_count"),
+        ({"devices": 1000}, "devices=1000 must be at least 1 and at most .*JAX_NUM_CPU_DEVICES"),
         ({"devices": 0}, "devices=0 must be at least 1"),
         ({"devices": True}, "devices=True cannot be used; give a number, 'all'"),
         ({"devices": 1.5}, "devices=1.5 cannot be used"),
