@@ -1,4 +1,4 @@
-"""Python in another process: with a number of devices, compiled as in this one, with the session's compiled programs."""
+"""Python in another process: with a number of devices, compiled as in this one, with its compiled programs."""
 
 import functools
 import json
