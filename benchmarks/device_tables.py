@@ -12,7 +12,7 @@ __all__ = ["aot", "measured", "precision"]
 def measured(result: dict[str, Any]) -> str:
     """`python -m benchmarks device --out benchmarks/results/device.json`: programs, their estimates, and torch."""
     rows = [
-        [row["program"], "does not fit", "", "", *_peer(row)] if "refused" in row else _measured_cells(row)
+        [row["program"], _absent(row), "", "", *_peer(row)] if _absent(row) else _measured_cells(row)
         for row in result["rows"]
     ]
     beside = (
@@ -28,6 +28,11 @@ def measured(result: dict[str, Any]) -> str:
     )
     header = ["program", "time", "share of peak", "estimate / measured", "torch", "times as fast as torch"]
     return f"{text}\n\n{markdown_table(header, rows)}"
+
+
+def _absent(row: dict[str, Any]) -> str:
+    """Why a program was not timed, or ""."""
+    return "does not fit" if "refused" in row else row.get("failed", "")
 
 
 def _measured_cells(row: dict[str, Any]) -> list[str]:

@@ -6,11 +6,13 @@ import argparse
 import contextlib
 import functools
 import math
+import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import time
+import traceback
 from typing import Any
 
 from tdd.cli.common import command, print_json
@@ -31,7 +33,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--out", metavar="FILE", help="JSON file to write")
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> int:
     import jax
 
     from benchmarks.aot.peers import share_memory, torch_device
@@ -57,20 +59,38 @@ def _run(arguments: argparse.Namespace) -> None:
     result |= {"peer": about_torch if where else None, "no_peer": "" if where else about_torch}
     result |= {"rows": [], "left_out": []}
     if device.platform != "cpu" and not arguments.no_tests:
-        tests = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests/portability"]
-        done = subprocess.run(tests, capture_output=True, text=True, check=False)
-        result["tests"] = (done.stdout.strip().splitlines() or [done.stderr.strip()])[-1]
+        result["tests"] = _tests()
     for name in names:
         if time.perf_counter() > last:
             result["left_out"].append(name)
         else:
-            result["rows"].append({"program": name, **measured(name, device, arguments.profile, where, last)})
+            result["rows"].append({"program": name, **_row(name, device, arguments.profile, where, last)})
             if not arguments.quiet:
                 print(result["rows"][-1], file=sys.stderr, flush=True)
         if arguments.out is not None:
             harness.write(pathlib.Path(arguments.out), result)
     if arguments.json or arguments.out is None:
         print_json(result)
+    return int(any("failed" in row for row in result["rows"]))
+
+
+def _tests() -> str:
+    """The last line of the tests that need an accelerator, whose memory this process has taken its part of."""
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "--compilation", "full", "tests/portability"]
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+    return (done.stdout.strip().splitlines() or [done.stderr.strip()])[-1]
+
+
+def _row(name: str, *options: Any) -> dict[str, Any]:
+    """What `measured` says; of a program that fails, why, so that the others are measured."""
+    try:
+        return measured(name, *options)
+    except Exception as error:
+        traceback.print_exc()
+        return {"failed": f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:300]}"}
 
 
 def measured(

@@ -47,6 +47,17 @@ def test_nothing_begins_after_the_limit(without_torch, capsys, tmp_path):
     assert json.loads(out.read_text())["rows"] == []
 
 
+def test_a_program_that_fails_leaves_the_others(without_torch, capsys, monkeypatch):
+    def fails(device):
+        raise ValueError("no such thing\nand more")
+
+    monkeypatch.setitem(PROGRAMS, "bh fails", fails)
+    assert main(["device", "--program", "bh", "--quiet", "--json"]) == 1
+    works, fails = json.loads(capsys.readouterr().out)["rows"]
+    assert works["seconds"] > 0
+    assert fails == {"program": "bh fails", "failed": "ValueError: no such thing"}
+
+
 def test_arguments_are_filled_with_what_programs_accept():
     made = PROGRAMS["bh"](jax.devices()[0])
     (p,) = filled(made.arguments, jax.devices()[0])
