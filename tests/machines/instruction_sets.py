@@ -1,0 +1,76 @@
+"""Numbers, not laws, as XLA compiles for other processors: golden values, references, parity with torch and last bits.
+
+    python tests/machines/instruction_sets.py             every set that this processor has
+    python tests/machines/instruction_sets.py SSE4_2      one of them
+    python tests/machines/instruction_sets.py --list      which it has
+
+Programs are compiled as users compile them. `XLA_FLAGS=--xla_cpu_max_isa=AVX2 python -m pytest` runs all of the tests so.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+SETS = {"SSE4_2": "sse4_2", "AVX2": "avx2", "AVX512": "avx512f"}
+"""XLA's names, the narrowest first, and the flag of /proc/cpuinfo."""
+
+TESTS = (
+    "tests/contract",
+    "tests/procedures",
+    "tests/models",
+    "tests/scoring",
+    "tests/kernels/test_online_conformal.py",
+)
+CHOSEN = "(golden or test_reference or parity or masked_scores or bits) and not record_is_torch"
+
+
+def available(cpuinfo):
+    """Those of `SETS` that a processor has."""
+    flags = next((line.split() for line in cpuinfo.splitlines() if line.startswith("flags")), [])
+    return [name for name, flag in SETS.items() if flag in flags]
+
+
+def run(name, options):
+    """(exit status, seconds, the last line of pytest) under an instruction set, or under the processor's own."""
+    set_flag = f"--xla_cpu_max_isa={name}" if name in SETS else ""
+    environment = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {set_flag}".strip()}
+    chosen = ("-m", "slow or not slow", "-k", CHOSEN, "--compilation", "full", "--dist", "load")
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *chosen, *options, *TESTS],
+        env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        print(done.stdout, flush=True)
+    return done.returncode, time.perf_counter() - started, (done.stdout.strip().splitlines() or [""])[-1]
+
+
+def main(arguments):
+    """Run the tests under each set; the exit status is that of the first that failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="*", metavar="SET", help="lowest, native, or a name (default: all)")
+    parser.add_argument("--list", action="store_true", help="print the names and end")
+    parser.add_argument("-n", default="2", help="workers")
+    given = parser.parse_args(arguments)
+    here = available(pathlib.Path("/proc/cpuinfo").read_text())
+    if given.list or not here:
+        print(*(here or ["this processor names none of", *SETS]))
+        return 0
+    asked = [here[0] if name == "lowest" else name for name in given.sets or here]
+    if missing := [name for name in asked if name not in [*here, "native"]]:
+        parser.error(f"{', '.join(missing)}: this processor has {', '.join(here)}")
+    status = 0
+    for name in asked:
+        code, seconds, last = run(name, ["-n", given.n])
+        print(f"{name}: {last} ({seconds:.0f} s)", flush=True)
+        status = status or code
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
