@@ -19,13 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SETS = {"SSE4_2": "sse4_2", "AVX2": "avx2", "AVX512": "avx512f"}
 """XLA's names, the narrowest first, and the flag of /proc/cpuinfo."""
 
-TESTS = (
-    "tests/contract",
-    "tests/procedures",
-    "tests/models",
-    "tests/scoring",
-    "tests/kernels/test_online_conformal.py",
-)
+FOLDERS = ("contract", "procedures", "models", "scoring", "kernels/test_online_conformal.py")
 CHOSEN = "(golden or test_reference or parity or masked_scores or bits) and not record_is_torch"
 
 
