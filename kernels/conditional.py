@@ -64,7 +64,7 @@ def simes_bounds(num_calibration: Any, delta: Any, *, max_rank: int, k: Any = No
     i = n + 1 - rank
     # From i + 1 to i the product changes by the factor (i + 1 - k)/(i + 1); the first rank, i = n, has the product 1.
     steps = (rank >= 2) & (i + 1 > shared)
-    ratio = jnp.where(steps, shared / jnp.maximum(i + 1, 1), 0).astype(value.dtype)
+    ratio = jnp.where(steps, shared.astype(value.dtype) / jnp.maximum(i + 1, 1), 0)
     exponent = (jnp.log(value) + jnp.cumsum(jnp.log1p(-ratio))) / shared.astype(value.dtype)
     return _table(jnp.where(i >= shared, -jnp.expm1(exponent), 1), n, rank, value)
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rounding
 
 from tdd.kernels import conditional, lattice
 
@@ -26,13 +27,13 @@ monte_carlo = jax.jit(conditional.monte_carlo_bounds, static_argnames=("delta", 
 
 
 @pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 16, 17, 40, 199])
-def test_a_table_rises_from_0_to_1(name, n):
-    table = np.asarray(FIXED[name](n, 0.1, max_rank=220))
-    assert table[0] == 0
-    assert (table[n + 1 :] == 1).all()
-    assert (table[1:] > 0).all()
-    assert (np.diff(table) >= 0).all()
+def test_a_table_rises_from_0_to_1(name):
+    for n in (0, 1, 2, 3, 16, 17, 40, 99):
+        table = np.asarray(FIXED[name](n, 0.1, max_rank=100))
+        assert table[0] == 0
+        assert (table[n + 1 :] == 1).all()
+        assert (table[1:] > 0).all()
+        assert (np.diff(table) >= 0).all()
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -46,8 +47,10 @@ def test_a_smaller_delta_widens(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_traced_levels(name):
-    call = functools.partial(COMPILED[name], 30, max_rank=31)
-    np.testing.assert_allclose(call(delta=jnp.float32(0.1)), FIXED[name](30, 0.1, max_rank=31), rtol=1e-5)
+    call = functools.partial(COMPILED[name], 30, max_rank=100)
+    exact = FIXED[name](30, 0.1, max_rank=100)
+    # a level that is off by a rounding, in the logarithm of a bound, and the last increment, continued n/2 times
+    rounding.assert_close(call(delta=jnp.float32(0.1)), exact, roundings=2 * (4 * 4 + 30 // 2), scale=1)
     for delta in (0.0, 1.0, -0.5, 2.0, np.nan):
         assert np.isnan(call(delta=jnp.float32(delta))).all()
 
@@ -78,7 +81,8 @@ def test_simes_in_single_precision_at_a_hundred_thousand():
     expected = -np.expm1((math.log(delta) + log) / k)
     got = np.asarray(FIXED["simes"](n, delta, max_rank=n + 1))
     assert got.dtype == np.float32
-    np.testing.assert_allclose(got[rank], expected, rtol=2e-6)
+    # a sum of 50,000 logarithms that all have one sign, added up as a tree, of which the k-th part is the exponent
+    rounding.assert_close(got[rank], expected, roundings=16 + 3 * 4)
     assert (got[50_002:] == 1).all()
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import references_knockoff as ref
+import rounding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,19 +38,19 @@ def test_conformal_e_values_by_definition(calibration, scores, percent, null):
     expected = ref.conformal_e_values(own, test, alpha, null)
     for level in (level_operand(alpha), jnp.float32(alpha)):
         e = conformal_e_values(own, test, level, null=null)
-        np.testing.assert_allclose(e, expected, rtol=1e-6)
+        rounding.assert_close(e, expected, roundings=2)
     # e-BH at the same level is BH
     again = e_bh(e, level_operand(alpha)).reject
     np.testing.assert_array_equal(again, bh(sign * own, sign * test, level_operand(alpha)))
 
 
-@pytest.mark.parametrize("alpha", [-1.0, 0.0, 1.0, math.nan])
-def test_a_traced_level_out_of_range(alpha):
+def test_a_traced_level_out_of_range():
     scores = np.arange(5, dtype=np.float32)
-    assert np.isnan(conformal_e_values(scores, scores[:3], jnp.float32(alpha), null="member")).all()
-    step = e_bh(np.full(4, 1e9, np.float32), jnp.float32(alpha))
-    assert not np.asarray(step.reject).any()
-    assert np.isnan(step.adjusted).all()
+    for alpha in (-1.0, 0.0, 1.0, math.nan):
+        assert np.isnan(conformal_e_values(scores, scores[:3], jnp.float32(alpha), null="member")).all()
+        step = e_bh(np.full(4, 1e9, np.float32), jnp.float32(alpha))
+        assert not np.asarray(step.reject).any()
+        assert np.isnan(step.adjusted).all()
 
 
 def test_infinite_missing_and_negative_e_values():
@@ -130,7 +131,7 @@ def test_unit_e_values_are_those_of_the_definition(null):
         labels = [np.resize(each, 12) for each in (own, units)]
         real = [np.arange(12) < part.shape[1] for part in (calibration, scores)]
         got = unit_e_values(*wide, *labels, 0.3, *real, null=null)
-        np.testing.assert_allclose(got.e_values[: len(units)], expected, rtol=1e-6)
+        rounding.assert_close(got.e_values[: len(units)], expected, roundings=4)
         there = np.unique(units[~np.isnan(scores).any(axis=0)])
         np.testing.assert_array_equal(np.asarray(got.score)[there], chosen[there])
 

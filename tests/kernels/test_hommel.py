@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import references_bounds as ref
+import rounding
 from statsmodels.stats.multitest import multipletests
 
 from tdd.kernels import hommel, lattice, stepup
@@ -16,41 +17,40 @@ HOMMEL = jax.jit(lambda p: hommel.hommel(p, 0.3))
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5, 7])
 def test_is_the_closed_test_of_simes(m):
+    """A rounded p-value, a product and a quotient."""
     rng = np.random.default_rng(m)
     for _ in range(30):
         numerators = rng.integers(0, 21, m)
         expected = ref.closed_simes([Fraction(int(x), 20) for x in numerators])
-        found = HOMMEL(jnp.asarray(numerators / 20, jnp.float32)).adjusted
-        np.testing.assert_allclose(found, [float(min(x, 1)) for x in expected], rtol=3e-7, atol=1e-9)
+        p = np.full(7, np.nan, np.float32)  # one program for all sizes
+        p[:m] = numerators / 20
+        rounding.assert_close(HOMMEL(p).adjusted[:m], [float(min(x, 1)) for x in expected], roundings=4)
 
 
-@pytest.mark.parametrize("power", [0.4, 1, 4, 12])
 @pytest.mark.parametrize("m", [40, 300])
-def test_larger_samples(m, power):
-    p = (np.random.default_rng(m).random(m) ** power).astype(np.float32)
-    expected = multipletests(p.astype(np.float64), method="hommel")[1]
-    np.testing.assert_allclose(HOMMEL(jnp.asarray(p)).adjusted, expected, rtol=1e-6)
+def test_larger_samples(m):
+    for power in (0.4, 1, 4, 12):
+        p = (np.random.default_rng(m).random(m) ** power).astype(np.float32)
+        expected = multipletests(p.astype(np.float64), method="hommel")[1]
+        rounding.assert_close(HOMMEL(p).adjusted, expected, roundings=4)
 
 
 def test_rejects_what_hochberg_and_holm_reject():
-    p = jnp.asarray(np.random.default_rng(0).random((2000, 12)) ** 3, jnp.float32)
-    own, hochberg, holm = (
-        jax.jit(jax.vmap(lambda p, rule=rule: rule(p, 0.2).reject))(p)
-        for rule in (hommel.hommel, stepup.hochberg, stepup.holm)
-    )
+    p = jnp.asarray(np.random.default_rng(0).random((1000, 12)) ** 3, jnp.float32)
+    rules = (hommel.hommel, stepup.hochberg, stepup.holm)
+    own, hochberg, holm = jax.jit(jax.vmap(lambda p: [rule(p, 0.2).reject for rule in rules]))(p)
     assert (own | ~hochberg).all()
     assert (own | ~holm).all()
     assert (own & ~hochberg).any()
 
 
 def test_all_zero_and_all_one():
-    assert HOMMEL(jnp.zeros(5)).adjusted.tolist() == [0] * 5
-    assert HOMMEL(jnp.ones(5)).adjusted.tolist() == [1] * 5
+    assert HOMMEL(jnp.zeros(7)).adjusted.tolist() == [0] * 7
+    assert HOMMEL(jnp.ones(7)).adjusted.tolist() == [1] * 7
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0, jnp.nan])
-def test_a_traced_level_out_of_range_rejects_nothing(alpha):
-    step = jax.jit(hommel.hommel)(jnp.array([0.0, 0.2]), jnp.float32(alpha))
+def test_a_traced_level_out_of_range_rejects_nothing():
+    step = jax.jit(jax.vmap(hommel.hommel, in_axes=(None, 0)))(jnp.array([0.0, 0.2]), jnp.array([0, 1, jnp.nan]))
     assert not step.reject.any()
     assert jnp.isnan(step.adjusted).all()
 

@@ -28,16 +28,13 @@ def test_a_decimal_level_is_the_fraction_that_it_looks_like():
         assert lattice.is_exact(level)
 
 
-@pytest.mark.parametrize("percent", range(1, 100))
-def test_bounds_of_a_level_bracket_it_in_both_precisions(percent):
-    alpha = percent / 100
-    level = lattice.as_level(alpha)
-    below, above = np.float32(level.below32), np.float32(level.above32)
-    assert float(below) <= alpha
-    assert below <= np.float32(alpha)
-    assert float(above) > alpha
-    assert above > np.float32(alpha)
-    assert np.nextafter(np.nextafter(below, np.float32(1)), np.float32(1)) >= above
+def test_bounds_of_a_level_bracket_it_in_both_precisions():
+    for alpha in np.arange(1, 100) / 100:
+        level = lattice.as_level(alpha)
+        below, above = np.float32(level.below32), np.float32(level.above32)
+        assert float(below) <= alpha < float(above)
+        assert below <= np.float32(alpha) < above
+        assert np.nextafter(np.nextafter(below, np.float32(1)), np.float32(1)) >= above
 
 
 def test_a_jax_level_stays_a_float():
@@ -71,23 +68,33 @@ def test_products_compare_as_integers_do(factors):
     assert 0 < sum(expected) < len(expected)
 
 
-@pytest.mark.parametrize("bound", [1, 10, 1000, 10**6, 2**29])
+@jax.jit
+@jax.vmap
+def floor_and_ceil(numerator, denominator):
+    """Beside the largest bound, which is static, smaller ones."""
+    return {bound: [ratio(numerator, denominator, bound) for ratio in RATIOS] for bound in (1, 1000, 2**29)}
+
+
+RATIOS = (lattice.floor_ratio, lattice.ceil_ratio)
+
+
+@pytest.mark.parametrize("bound", [1, 1000, 2**29])
 def test_quotients_are_exact(bound):
     rng = random.Random(bound)
-    floor = jax.jit(lambda n, d: lattice.floor_ratio(n, d, bound))
-    ceil = jax.jit(lambda n, d: lattice.ceil_ratio(n, d, bound))
+    quotients, expected = [], []
     for _ in range(300):
         denominator = tuple(rng.randrange(1, 10 ** rng.choice([1, 3, 5])) for _ in range(3))
         numerator = [rng.randrange(int(bound * 1.2) + 1), *denominator]
         if rng.random() < 0.6:
             numerator[1] = max(0, numerator[1] + rng.choice([-1, 1]))
         a, b = math.prod(numerator), math.prod(denominator)
-        small = tuple(map(np.int32, numerator)), tuple(map(np.int32, denominator))
-        assert int(floor(*small)) == min(a // b, bound)
-        assert int(ceil(*small)) == min(-(-a // b), bound + 1)
+        quotients.append((numerator, denominator))
+        expected.append((min(a // b, bound), min(-(-a // b), bound + 1)))
+    terms = [tuple(np.array(side, np.int32).T) for side in zip(*quotients, strict=True)]
+    found = floor_and_ceil(*terms)[bound]
+    np.testing.assert_array_equal(np.transpose(found), expected)
 
 
 def test_zero_denominator_allows_everything():
-    assert lattice.floor_ratio((3,), (0,), 7) == 7
-    assert lattice.floor_ratio((0,), (0,), 7) == 7
-    assert lattice.floor_ratio((0,), (5,), 7) == 0
+    floor = jax.jit(lambda *terms: lattice.floor_ratio((terms[0],), (terms[1],), 7))
+    assert [int(floor(*terms)) for terms in ((3, 0), (0, 0), (0, 5))] == [7, 7, 0]

@@ -4,18 +4,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rounding
 
 from tdd.kernels import hommel, local_fdr, majorant
 
 LOCAL_FDR = jax.jit(lambda p, share=1.0: local_fdr.local_fdr(p, null_proportion=share))
 
 
-@pytest.fixture(params=["by stack", "by merging"])
-def concave_majorant(request, monkeypatch):
-    """Both forms, which programs for CPUs and for accelerators take."""
-    if request.param == "by merging":
-        monkeypatch.setattr(majorant, "_by_stack", majorant.by_merging)
-    return jax.jit(lambda x, y: majorant.concave_majorant(x, y))
+def concave_majorant(form):
+    """Under `jit`, with the form that programs for CPUs take, or that for accelerators."""
+
+    @jax.jit
+    def left_and_right(x, y):
+        with pytest.MonkeyPatch.context() as patch:  # while it is traced
+            patch.setattr(majorant, "_by_stack", form)
+            return majorant.concave_majorant(x, y)
+
+    return left_and_right
+
+
+FORMS = {"by stack": concave_majorant(majorant._by_stack), "by merging": concave_majorant(majorant.by_merging)}
+every_form = pytest.mark.parametrize("majorant_of", FORMS.values(), ids=FORMS)
 
 
 def vertices(x, y):
@@ -33,29 +42,47 @@ def vertices(x, y):
     return kept
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_majorant(seed, concave_majorant):
-    rng = np.random.default_rng(seed)
-    x = np.sort(rng.choice(200, 25, replace=False)).astype(np.float32)
-    y = np.cumsum(rng.integers(0, 9, 25)).astype(np.int32) - (rng.integers(0, 30, 25) if seed % 2 else 0)
-    left, right = concave_majorant(jnp.asarray(x), jnp.asarray(y, jnp.int32))
-    hull = vertices(x.astype(float), y.astype(float))
-    for i in range(1, 25):
-        assert int(right[i]) == min(v for v in hull if v >= i)
-        assert int(left[i]) == max(v for v in hull if v < i)
+@every_form
+def test_majorant(majorant_of):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        x = np.sort(rng.choice(200, 25, replace=False)).astype(np.float32)
+        y = np.cumsum(rng.integers(0, 9, 25)).astype(np.int32) - (rng.integers(0, 30, 25) if seed % 2 else 0)
+        left, right = map(np.asarray, majorant_of(x, y.astype(np.int32)))
+        hull = vertices(x.astype(float), y.astype(float))
+        assert right[1:].tolist() == [min(v for v in hull if v >= i) for i in range(1, 25)]
+        assert left[1:].tolist() == [max(v for v in hull if v < i) for i in range(1, 25)]
 
 
-def test_majorant_with_ties(concave_majorant):
+@every_form
+def test_majorant_with_ties(majorant_of):
     """Of points with one abscissa the last counts; items at the first abscissa have a vertical segment."""
-    x = jnp.array([0.0, 0, 0, 1, 1, 2])
-    left, right = concave_majorant(x, jnp.arange(6, dtype=jnp.int32))
+    x = np.array([0, 0, 0, 1, 1, 2], np.float32)
+    left, right = majorant_of(x, np.arange(6, dtype=np.int32))
     assert right[1:].tolist() == [2, 2, 4, 4, 5]
     assert left[1:].tolist() == [0, 0, 2, 2, 4]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 63, 64, 65, 300])
+@pytest.mark.parametrize("size", [1, 2, 3, 65])
+def test_both_forms_are_one_hull(size):
+    """Of whole numbers, whose products are exact, with ties in x."""
+    rng = np.random.default_rng(size)
+    for _ in range(4):
+        x = np.sort(rng.integers(1, 40, size)).astype(np.float32)
+        y = np.cumsum(rng.integers(1, 9, size)).astype(np.int32)
+        slopes = []
+        for form in FORMS.values():
+            left, right = (np.asarray(end)[1:] for end in form(x, y))
+            with np.errstate(divide="ignore", invalid="ignore"):  # points at the first abscissa
+                slopes.append((y[right] - y[left]) / (x[right] - x[left]))
+        np.testing.assert_array_equal(*slopes)
+
+
+@pytest.mark.slow("grid")
+@pytest.mark.parametrize("size", [3, 65, 300])
 @pytest.mark.parametrize("ties", [False, True])
 def test_both_forms_give_the_same_rates(size, ties, monkeypatch):
+    """Points that lie on an edge but for rounding may be vertices or not: their slopes differ by roundings."""
     rng = np.random.default_rng(size)
     p = rng.integers(1, 40, (4, size)) / 64 if ties else rng.random((4, size)) ** 3  # products of these are exact
     p = jnp.asarray(p, jnp.float32).at[:, ::7].set(jnp.nan)
@@ -74,13 +101,13 @@ def test_both_forms_give_the_same_rates(size, ties, monkeypatch):
 def test_a_mixture_is_recovered():
     """Nulls uniform, others Beta(1/4, 1): lfdr = pi0/(pi0 + (1 - pi0) p^(-3/4)/4)."""
     rng = np.random.default_rng(0)
-    m, pi0 = 200_000, 0.7
+    m, pi0 = 50_000, 0.7
     p = rng.random(m)
     p[int(m * pi0) :] **= 4
     got = LOCAL_FDR(jnp.asarray(p, jnp.float32), pi0)
     truth = pi0 / (pi0 + (1 - pi0) * p**-0.75 / 4)
     middle = (p > 0.001) & (p < 0.9)
-    assert np.abs(got.local_fdr - truth)[middle].mean() < 0.01
+    assert np.abs(got.local_fdr - truth)[middle].mean() < 0.02
     assert np.corrcoef(got.local_fdr[middle], truth[middle])[0, 1] > 0.99
 
 
@@ -94,15 +121,17 @@ def test_edges():
     assert jnp.isnan(LOCAL_FDR(jnp.array([jnp.nan, jnp.nan])).local_fdr).all()
 
 
-@pytest.mark.parametrize("share", [0.0, 1.5, jnp.nan])
-def test_traced_null_proportion_out_of_range(share):
-    got = LOCAL_FDR(jnp.array([0.1, 0.4]), jnp.float32(share))
-    assert jnp.isnan(got.local_fdr).all()
-    assert jnp.isnan(got.tail_fdr).all()
+def test_traced_null_proportion_out_of_range():
+    for share in (0.0, 1.5, np.nan):
+        got = LOCAL_FDR(jnp.array([0.1, 0.4]), jnp.float32(share))
+        assert jnp.isnan(got.local_fdr).all()
+        assert jnp.isnan(got.tail_fdr).all()
 
 
 def test_local_rate_is_monotone_and_above_the_tail_rate():
-    p = jnp.sort(jnp.asarray(np.random.default_rng(2).random(100) ** 2, jnp.float32))
-    got = LOCAL_FDR(p)
-    assert (jnp.diff(got.local_fdr) >= -1e-6).all()
-    assert (got.tail_fdr <= got.local_fdr + 1e-6).all()
+    """But for the roundings of a quotient of differences of numbers up to 1, of which the smallest is 1e-4."""
+    p = np.sort(np.random.default_rng(2).random(100) ** 2).astype(np.float32)
+    got = jax.tree.map(np.asarray, LOCAL_FDR(p))
+    slack = rounding.gamma(8)
+    assert (np.diff(got.local_fdr) >= -slack).all()
+    assert (got.tail_fdr <= got.local_fdr + slack).all()

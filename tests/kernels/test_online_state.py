@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -115,16 +116,12 @@ def test_never_more_is_spent_than_was_earned(method, lambda_):
 
 
 def test_one_program_for_a_stream():
-    traces = []
-
-    def counted(state, value):
-        traces.append(1)
-        return online.decide(state, value)
-
-    compiled, state = jax.jit(counted), online.start("saffron", 0.1, horizon=50)
+    chex.clear_trace_counter()
+    compiled = jax.jit(chex.assert_max_traces(lambda state, value: online.decide(state, value), n=1))
+    state = online.start("saffron", 0.1, horizon=50)
     for value in np.random.default_rng(0).random(40).astype(np.float32):
         state, _ = compiled(state, value)
-    assert len(traces) == 1
+    assert int(state.num_tests) == 40
 
 
 @every_method

@@ -1,7 +1,6 @@
 """Pooled ranks: symmetry in calibration and test, ties to the bit, weights, keys, masks."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import references_combine as ref
@@ -24,26 +23,26 @@ def evidence(calibration, scores, rule, **options):
 
 
 @RULES
-@pytest.mark.parametrize("cut", [1, 7, 40, 63])
-def test_relabelling_items_permutes_the_evidence_to_the_bit(rule, cut):
+def test_relabelling_items_permutes_the_evidence_to_the_bit(rule):
     """Where an item stands, and on which side, must not show in its evidence: rounding would decide ties."""
     items = np.concatenate([np.random.default_rng(0).normal(size=(5, 40)).astype(np.float32)] * 2, axis=1)[:, :64]
     weights = np.array([0.3, 1.7, 0.011, 1.0, 2.2], np.float32)
     whole = evidence(items[:, :32], items[:, 32:], rule, weights=weights)
-    order = np.random.default_rng(cut).permutation(64)
-    moved = items[:, order]
-    np.testing.assert_array_equal(evidence(moved[:, :cut], moved[:, cut:], rule, weights=weights), whole[order])
+    for cut in (7, 32, 63):
+        order = np.random.default_rng(cut).permutation(64)
+        moved = items[:, order]
+        np.testing.assert_array_equal(evidence(moved[:, :cut], moved[:, cut:], rule, weights=weights), whole[order])
 
 
 @RULES
 def test_equal_items_have_equal_evidence_under_vmap(rule):
-    rows = integers(1, (6, 4, 9))
+    rows = integers(1, (3, 4, 9))
     calibration = np.concatenate([rows, rows], axis=2)
     run = jax.jit(jax.vmap(lambda c, s: pooled_ranks.rank(c, s, null="nonmember", rule=rule)))
     found = jax.tree.map(np.asarray, run(calibration, rows))
     np.testing.assert_array_equal(found.calibration[:, :9], found.scores)
     np.testing.assert_array_equal(found.calibration[:, 9:], found.scores)
-    for i in range(6):
+    for i in range(3):
         alone = rank(calibration[i], rows[i], null="nonmember", rule=rule)
         np.testing.assert_array_equal(alone.combined.rank, found.combined.rank[i])
 
@@ -110,12 +109,12 @@ def test_nan_from_one_detector_takes_the_item_out(rule):
     assert holed.combined.rank[0] == 22
 
 
-@pytest.mark.parametrize("weights", [[0.0, 0.0], [1.0, -1.0], [jnp.nan, 1.0], [jnp.inf, 1.0]])
-def test_weights_that_cannot_be_used_rank_nothing(weights):
-    weights = np.array(weights, np.float32)
-    found = rank(integers(9, (2, 8)), integers(10, (2, 5)), null="member", rule="cauchy", weights=weights)
-    assert int(found.combined.num_tests) == 0
-    assert (np.asarray(found.combined.rank) == 10).all()
+def test_weights_that_cannot_be_used_rank_nothing():
+    panels = integers(9, (2, 8)), integers(10, (2, 5))
+    for weights in ([0.0, 0.0], [1.0, -1.0], [np.nan, 1.0], [np.inf, 1.0]):
+        found = rank(*panels, null="member", rule="cauchy", weights=np.array(weights, np.float32))
+        assert int(found.combined.num_tests) == 0
+        assert (np.asarray(found.combined.rank) == 10).all()
 
 
 def test_static_mistakes_raise():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import references_permutation as ref
+import rounding
 
 from tdd.kernels import rank_sum
 
@@ -16,7 +17,9 @@ from tdd.kernels import rank_sum
 def test_exact_law(r, k):
     law = ref.rank_sum_law(r, k)
     found = rank_sum.log_survival(np.arange(r * k + 1), num_shards=r, num_shuffles=k)
-    np.testing.assert_allclose(found, [ref.log_fraction(p) for p in law], rtol=2e-7, atol=1e-12)
+    # rounded once from double precision, where log P is a difference of logarithms as large as r log(k + 1)
+    exact = np.array([ref.log_fraction(p) for p in law])
+    np.testing.assert_allclose(found, exact, rtol=rounding.gamma(1), atol=8 * rounding.gamma(1, float) * (r * k + 1))
 
 
 def test_tail_far_below_the_smallest_float():
@@ -24,10 +27,10 @@ def test_tail_far_below_the_smallest_float():
     top = r * k
     found = rank_sum.log_survival(np.array([top, top - 1, top - 2]), num_shards=r, num_shuffles=k)
     expected = [math.log(ways) - r * math.log(k + 1) for ways in (1, 1 + r, 1 + r + r * (r + 1) // 2)]
-    np.testing.assert_allclose(found, expected, rtol=1e-7)
+    rounding.assert_close(found, expected, roundings=2)
     assert found[0] < -197
     result = rank_sum.rank_sum(jnp.ones(r), jnp.zeros((r, k)))
-    assert float(result.log_p_value) == pytest.approx(expected[0], rel=1e-7)
+    rounding.assert_close(result.log_p_value, expected[0], roundings=2)
     assert result.p_value > 0
 
 

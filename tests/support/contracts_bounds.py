@@ -1,11 +1,14 @@
 """Simultaneous bounds, Hommel's procedure, local false discovery rates; online procedures depend on the order."""
 
+from fractions import Fraction
+
 import contracts_core as core
 import jax
 import jax.numpy as jnp
 import numpy as np
+import references as exact
 import references_bounds as ref
-from contract_entry import Entry
+from contract_entry import ELEMENTARY, Entry
 
 from tdd.kernels import fdp_bounds, hommel, local_fdr
 
@@ -14,7 +17,7 @@ COUNTS = np.array([4, 8, 16, 40], np.int32)
 RANKS = np.array([1, 2, 3, 5, 8, 13, 21, 30], np.int32)
 MEAN = COUNTS[:, None] * RANKS / MAX_RANK
 ENVELOPE = np.minimum(np.ceil(MEAN + 1.2 * np.sqrt(MEAN) + 0.6), COUNTS[:, None]).astype(np.int32)
-CUTS = np.array([0, 1, 3, 8, 20, 39, 40], np.float32) / np.float32(core.LATTICE)
+CUTS = np.array([0, 1, 3, 8, 20, 39, 40]) / core.LATTICE
 
 
 def template():
@@ -39,6 +42,15 @@ def of_set_reference(rank, selected, mask=None):
     return ref.bound_of_set(bounded_reference(rank, mask), selected)
 
 
+OFFSET = 3 * ELEMENTARY + 4
+"""Of the last step of the fixed point, which contracts: two logarithms, a root, and their arguments."""
+
+
+def exactly(p_values, mask):
+    """The numbers of the type as they are, not the lattice beside them."""
+    return [Fraction(float(x)) if real else None for x, real in zip(p_values, exact.real(p_values, mask))]
+
+
 def as_p(p_values, mask):
     return np.where(np.isnan(p_values) | (False if mask is None else ~mask), np.nan, p_values)
 
@@ -47,38 +59,24 @@ def dkw_entry(interpolate):
     return Entry(
         "fdp_bounds.dkw",
         lambda p_values, mask=None: fdp_bounds.dkw(
-            p_values, jnp.asarray(CUTS), core.LATTICE - 1, 0.4, interpolate=interpolate, mask=mask
+            p_values, jnp.asarray(CUTS, p_values.dtype), core.LATTICE - 1, 0.4, interpolate=interpolate, mask=mask
         )._asdict(),
         core.lattice_p,
-        lambda p_values, mask=None: ref.dkw(as_p(p_values, mask), CUTS, core.LATTICE - 1, 0.4, interpolate),
-        items=("p_values",),
-        calibration=(),
-        masks={"p_values": "mask"},
+        lambda p_values, mask=None: ref.dkw(
+            as_p(p_values, mask), CUTS.astype(p_values.dtype), core.LATTICE - 1, 0.4, interpolate
+        ),
         label=f"interpolate={interpolate}",
-        tolerance=2e-6,
+        roundings=OFFSET,
     )
 
 
 ENTRIES = [
-    Entry(
-        "fdp_bounds.bounds",
-        lambda **a: bounded(**a)._asdict(),
-        ranks,
-        bounded_reference,
-        items=("rank",),
-        calibration=(),
-        masks={"rank": "mask"},
-        float_inputs=(),
-    ),
+    Entry("fdp_bounds.bounds", lambda **a: bounded(**a)._asdict(), ranks, bounded_reference),
     Entry(
         "fdp_bounds.of_set",
         lambda rank, selected, mask=None: fdp_bounds.of_set(bounded(rank, mask), selected),
         lambda rng, n, m: ranks(rng, n, m) | {"selected": rng.random(m) < 0.5},
         of_set_reference,
-        items=("rank", "selected"),
-        calibration=(),
-        masks={"rank": "mask", "selected": "mask"},
-        float_inputs=(),
     ),
     dkw_entry(True),
     dkw_entry(False),
@@ -90,11 +88,7 @@ ENTRIES = [
             "m": rng.integers(0, 5000, m).astype(np.int32),
         },
         lambda n, m: np.array([ref.dkw_offset(int(a), int(b), 0.05) for a, b in zip(n, m)], float),
-        items=("n", "m"),
-        calibration=(),
-        masks={},
-        float_inputs=(),
-        tolerance=2e-6,
+        roundings=OFFSET,
     ),
     *[
         Entry(
@@ -102,9 +96,6 @@ ENTRIES = [
             lambda p_values, mask=None, alpha=alpha: core.step_fields(hommel.hommel(p_values, alpha, mask=mask)),
             core.lattice_p,
             core.step_reference(ref.hommel, alpha),
-            items=("p_values",),
-            calibration=(),
-            masks={"p_values": "mask"},
             label=f"alpha={alpha}",
         )
         for alpha in (0.3, 0.575)
@@ -116,12 +107,9 @@ ENTRIES = [
                 p_values, null_proportion=share, mask=mask
             )._asdict(),
             core.lattice_p,
-            lambda p_values, mask=None, share=share: ref.local_fdr(core.as_fractions(p_values, mask), share),
-            items=("p_values",),
-            calibration=(),
-            masks={"p_values": "mask"},
+            lambda p_values, mask=None, share=share: ref.local_fdr(exactly(p_values, mask), share),
             label=f"null_proportion={share}",
-            tolerance=2e-6,
+            roundings=6,  # a height and a difference, their quotient, and the share over it
         )
         for share in (1.0, 0.5)
     ],

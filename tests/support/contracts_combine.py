@@ -1,18 +1,19 @@
 """Combinations of p-values and pooled ranks. Groups of K stand in rows: p-values are [m, K], panels [n, K]."""
 
-import dataclasses
-
 import jax.numpy as jnp
 import numpy as np
 import references_combine as ref
-from contract_entry import Entry
+from contract_entry import ELEMENTARY, NUM_TEST, Entry, at_least_one, by_logarithm, own
 
 from tdd.kernels import combine, conformal, discriminant, merge, pooled_ranks
 
-TAU = 0.4
+TAU, DETECTORS = 0.4, 3
+SIZE = 5
+COTANGENTS = SIZE + 3 * ELEMENTARY
+"""The cotangents of a group, their sum, and the arc tangent of it."""
 
 
-def groups(rng, n, m, size=5):
+def groups(rng, n, m, size=SIZE):
     """Rows of p-values from 1e-30 to nearly 1, with ties and a NaN."""
     p = (rng.random((m, size)) ** rng.choice([0.3, 1, 8, 60], size=(m, 1))).astype(np.float32)
     p = np.maximum(p, np.float32(1e-30))
@@ -74,19 +75,16 @@ def log_reference(log_p_values):
     return np.array(out, float)
 
 
-def elementwise(kernel, call, make, reference, label="", tolerance=2e-6):
-    return Entry(
-        kernel,
-        call,
-        make,
-        reference,
-        items=("p_values",),
-        calibration=(),
-        masks={},
-        label=label,
-        float_inputs=("p_values", "weights"),
-        tolerance=tolerance,
-    )
+def cotangents(exact, arrays):
+    """The sum of the magnitudes of what the statistic sums."""
+    weights, p = arrays["weights"].astype(float), arrays["p_values"].astype(float)
+    with np.errstate(divide="ignore"):
+        return np.abs(np.nan_to_num(1 / np.tan(np.pi * p))) @ weights / weights.sum()
+
+
+def cauchy_entry(name, make, reference, label="", scale=own):
+    kernel = getattr(combine, name)
+    return Entry(f"combine.{name}", lambda **a: kernel(**a), make, reference, label, roundings=COTANGENTS, scale=scale)
 
 
 def pair(function):
@@ -107,30 +105,41 @@ def with_weights(function):
 
 
 def merged(name, make=groups, label=""):
-    return elementwise(
+    return Entry(
         f"merge.{name}",
         lambda p_values: getattr(merge, name)(p_values),
         make,
         ref.each_row(ref.merged(name)),
         label,
+        roundings=SIZE + 2 * ELEMENTARY,
+        scale=by_logarithm if name == "geometric" else own,
     )
 
 
 def classical(name, make=inner_groups, label=""):
-    # SciPy's Fisher tail and the kernel's carry |log p| roundings.
-    return elementwise(
+    return Entry(
         f"combine.{name}",
         lambda **arrays: getattr(combine, name)(**arrays)._asdict(),
         make,
         pair(ref.classical(name)),
         label,
-        tolerance=2e-5,
+        roundings=SIZE + 4 * GAMMA_TERMS,
+        scale=tail_of_a_sum,
     )
+
+
+GAMMA_TERMS = 16
+"""exp(x - a log x + log Gamma(a)) at x = a = 5, where the terms of the exponent have this sum of magnitudes."""
+
+
+def tail_of_a_sum(exact, arrays):
+    """Tails by their logarithms; statistics, sums of normal numbers that can cancel, by at least 1."""
+    return np.maximum(by_logarithm(exact, arrays), 1)
 
 
 def panels(draw, weights=None):
     def make(rng, n, m):
-        out = {"calibration": draw(rng, (n, 3)), "scores": draw(rng, (m, 3))}
+        out = {"calibration": draw(rng, (n, DETECTORS)), "scores": draw(rng, (m, DETECTORS))}
         if m > 3:
             out["scores"][2, 1] = np.nan
         if n > 3:
@@ -218,7 +227,7 @@ def classes(draw, labels):
     """Scores of items of the given classes; some extreme in the first row, one NaN."""
 
     def make(rng, n, m):
-        scores, label = draw(rng, (m, 3)), rng.choice(labels, m).astype(np.int32)
+        scores, label = draw(rng, (m, DETECTORS)), rng.choice(labels, m).astype(np.int32)
         scores[: m // 3, 0] -= 2
         label[: m // 3] = max(labels)
         if m > 3:
@@ -226,6 +235,10 @@ def classes(draw, labels):
         return {"scores": scores, "label": label, "mask": rng.random(m) < 0.9}
 
     return make
+
+
+CONDITION = DETECTORS / ref.RIDGE
+"""Of the covariance of the detectors: at most its trace, of normal scores, over the ridge."""
 
 
 def discriminant_entry(null, sparse, make, label):
@@ -237,53 +250,33 @@ def discriminant_entry(null, sparse, make, label):
         call,
         make,
         lambda scores, label, mask=None: ref.discriminant(scores, label, null, sparse, mask),
-        items=("scores", "label"),
-        calibration=(),
-        masks={"scores": "mask"},
         label=label,
-        tolerance=5e-5,  # a system of equations in single precision
+        roundings=round((NUM_TEST + 3 * ELEMENTARY) * CONDITION),
+        scale=at_least_one,
     )
 
 
 ENTRIES = [
     discriminant_entry("nonmember", True, classes(continuous, [0, 1]), "sparse"),
     discriminant_entry("member", False, classes(tied, [0, 1, 2, -1]), "ties"),
-    elementwise("combine.cauchy", lambda p_values: combine.cauchy(p_values), groups, ref.each_row(ref.cauchy)),
-    elementwise(
-        "combine.cauchy",
-        lambda p_values, weights: combine.cauchy(p_values, weights=weights),
-        weighted_groups,
-        with_weights(ref.cauchy),
-        "weights",
-    ),
-    dataclasses.replace(
-        elementwise(
-            "combine.cauchy",
-            lambda p_values, weights: combine.cauchy(p_values, weights=weights),
-            weights_each,
-            with_weights(ref.cauchy),
-            "weights-each",
-        ),
-        items=("p_values", "weights"),
-    ),
-    elementwise(
-        "combine.cauchy_statistic",
-        lambda p_values, weights: combine.cauchy_statistic(p_values, weights=weights),
-        weighted_groups,
-        with_weights(ref.cauchy_statistic),
-    ),
-    elementwise(
+    cauchy_entry("cauchy", groups, ref.each_row(ref.cauchy)),
+    cauchy_entry("cauchy", weighted_groups, with_weights(ref.cauchy), "weights"),
+    cauchy_entry("cauchy", weights_each, with_weights(ref.cauchy), "weights-each"),
+    cauchy_entry("cauchy_statistic", weighted_groups, with_weights(ref.cauchy_statistic), scale=cotangents),
+    Entry(
         "combine.truncated_cauchy",
         lambda p_values: combine.truncated_cauchy(p_values, tau=TAU)._asdict(),
         groups,
         pair(lambda p: ref.truncated_cauchy(p, TAU)),
+        roundings=COTANGENTS,
     ),
-    dataclasses.replace(
-        elementwise(
-            "combine.log_cauchy", lambda log_p_values: combine.log_cauchy(log_p_values), log_groups, log_reference
-        ),
-        items=("log_p_values",),
-        float_inputs=("log_p_values",),
+    Entry(
+        "combine.log_cauchy",
+        lambda log_p_values: combine.log_cauchy(log_p_values),
+        log_groups,
+        log_reference,
+        roundings=COTANGENTS,
+        scale=at_least_one,
     ),
     *[
         merged(name)

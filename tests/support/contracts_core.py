@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import references as ref
-from contract_entry import Entry
+from contract_entry import ELEMENTARY, NUM_CALIBRATION, Entry, at_least_one
 
 from tdd.kernels import conformal, lattice, proportion, ranks, stepup, token_stats
 
 LATTICE = 40
 MAX_RANK = LATTICE + 30  # static bound, with room for padding
+WIDTH, VOCABULARY = 6, 17
 
 
 def two_samples(rng, n, m, ties=True):
@@ -35,9 +36,9 @@ def two_samples_masked(rng, n, m):
 
 def lattice_p(rng, n, m):
     """p-values r/LATTICE with ties, some of them NaN."""
-    p = (rng.integers(1, 1 + LATTICE, m) / LATTICE).astype(np.float32)
+    p = rng.integers(1, 1 + LATTICE, m) / LATTICE
     if m > 3:
-        p[: m // 2] = (rng.integers(1, 4, m // 2) / LATTICE).astype(np.float32)
+        p[: m // 2] = rng.integers(1, 4, m // 2) / LATTICE
         p[2] = np.nan
     return {"p_values": p, "mask": rng.random(m) < 0.85 if m > 1 else np.ones(m, bool)}
 
@@ -79,9 +80,6 @@ def step_entry(name, procedure, alpha, **options):
         lambda p_values, mask=None: step_fields(kernel(p_values, alpha, mask=mask, **options)),
         lattice_p,
         step_reference(procedure, alpha),
-        items=("p_values",),
-        calibration=(),
-        masks={"p_values": "mask"},
         label=f"alpha={alpha}" + "".join(f",{k}={v}" for k, v in options.items()),
     )
 
@@ -171,8 +169,16 @@ def jackknife_reference(calibration, scores, calibration_mask=None, mask=None):
     return float(ref.jackknife_pi0(rank, n, 0.15))
 
 
+JACKKNIFE = (NUM_CALIBRATION + 1) + 4 * ELEMENTARY
+"""Sums over the lattice of two powers, each a logarithm and an exponent."""
+
+
 def subtraction_reference(calibration, scores, calibration_mask=None, mask=None):
     return float(ref.subtraction_pi0(masked_to_nan(calibration, calibration_mask), masked_to_nan(scores, mask), 0.15))
+
+
+def moment_reference(members, calibration, scores, calibration_mask=None, mask=None):
+    return ref.moment_pi0(members, masked_to_nan(calibration, calibration_mask), masked_to_nan(scores, mask))
 
 
 def products(rng, n, m):
@@ -205,22 +211,18 @@ def min_rejections_reference(a, b):
     return np.array([min(max(-(-10 * int(x) // int(y)), 1), 1001) for x, y in zip(a, b)], int)
 
 
-def elementwise(kernel, call, make, reference, items):
-    return Entry(kernel, call, make, reference, items=items, calibration=(), masks={}, float_inputs=())
-
-
 def members_too(rng, n, m):
-    out = two_samples(rng, n, m, ties=False)
-    return out | {"members": rng.normal(size=n).astype(np.float32) - 4}
+    out = two_samples(rng, n, m, ties=False) | {"members": rng.normal(size=n).astype(np.float32) - 4}
+    return out | {"calibration_mask": rng.random(n) < 0.9, "mask": rng.random(m) < 0.9}
 
 
 def token_rows(rng, n, m):
-    hidden = rng.normal(size=(m, 6)).astype(np.float32) * rng.choice([0.3, 3.0], size=(m, 1)).astype(np.float32)
-    readout = np.random.default_rng(5).normal(size=(17, 6)).astype(np.float32)
+    hidden = rng.normal(size=(m, WIDTH)).astype(np.float32) * rng.choice([0.3, 3.0], size=(m, 1)).astype(np.float32)
+    readout = np.random.default_rng(5).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
     return {
         "hidden": hidden,
         "readout": readout,
-        "targets": rng.integers(0, 17, m).astype(np.int32),
+        "targets": rng.integers(0, VOCABULARY, m).astype(np.int32),
         "mask": rng.random(m) < 0.8 if m > 1 else np.ones(m, bool),
     }
 
@@ -261,17 +263,23 @@ def with_mask(targets, mask):
     return jnp.ones(targets.shape, bool) if mask is None else mask
 
 
-def token_entry(kernel, call, make, reference, items, masked=True):
+def logit_terms(exact, arrays):
+    """Products and exponents: the largest sum of magnitudes that a logit is, and log V."""
+    if "logits" in arrays:
+        return np.maximum(np.abs(exact), np.abs(arrays["logits"]).max(initial=0) + np.log(VOCABULARY))
+    terms = np.abs(arrays["hidden"]) @ np.abs(arrays["readout"]).T
+    return np.maximum(np.abs(exact), terms.max(initial=0) + np.log(VOCABULARY))
+
+
+def token_entry(kernel, call, make, reference):
+    """A product of the width, two exponents, sums over the vocabulary and their logarithm or root."""
     return Entry(
         kernel,
         call,
         make,
         reference,
-        items=items,
-        calibration=(),
-        masks=dict.fromkeys(items, "mask") if masked else {},
-        float_inputs=("hidden", "readout", "logits"),
-        tolerance=2e-5,
+        roundings=WIDTH + 2 * VOCABULARY + 3 * ELEMENTARY,
+        scale=logit_terms,
         always_single=True,
     )
 
@@ -284,7 +292,6 @@ ENTRIES = [
         )._asdict(),
         token_rows,
         from_hidden,
-        ("hidden", "targets"),
     ),
     token_entry(
         "token_stats.token_log_prob",
@@ -293,7 +300,6 @@ ENTRIES = [
         ),
         token_rows,
         lambda **arrays: from_hidden(**arrays)["log_prob"],
-        ("hidden", "targets"),
     ),
     token_entry(
         "token_stats.token_stats_from_logits",
@@ -302,23 +308,18 @@ ENTRIES = [
         )._asdict(),
         lambda rng, n, m: logit_rows(rng, n, m) | {"mask": rng.random(m) < 0.8},
         token_reference,
-        ("logits", "targets"),
     ),
     token_entry(
         "token_stats.tile_statistics",
         lambda logits, targets: token_stats.tile_statistics(logits, targets, None)._asdict(),
         logit_rows,
         token_reference,
-        ("logits", "targets"),
-        masked=False,
     ),
     token_entry(
         "token_stats.tile_log_prob",
         lambda logits, targets: token_stats.tile_log_prob(logits, targets, None),
         logit_rows,
         lambda **arrays: token_reference(**arrays)["log_prob"],
-        ("logits", "targets"),
-        masked=False,
     ),
     Entry("ranks.counts", lambda **a: ranks.counts(**a)._asdict(), two_samples_masked, counts_reference),
     *[
@@ -338,13 +339,16 @@ ENTRIES = [
         lambda rank, mask=None: step_fields(stepup.bh_ranks(rank, LATTICE - 1, 0.1, max_rank=MAX_RANK, mask=mask)),
         lattice_ranks,
         bh_ranks_reference,
-        items=("rank",),
-        calibration=(),
-        masks={"rank": "mask"},
-        float_inputs=(),
     ),
     Entry("proportion.storey", storey_call, two_samples_masked, storey_reference),
-    Entry("proportion.jackknife", jackknife_call, two_samples_masked, jackknife_reference, tolerance=5e-6),
+    Entry(
+        "proportion.jackknife",
+        jackknife_call,
+        two_samples_masked,
+        jackknife_reference,
+        roundings=JACKKNIFE,
+        scale=at_least_one,
+    ),
     Entry(
         "proportion.subtraction",
         lambda **a: proportion.subtraction(**a, eta=0.15).null_proportion,
@@ -359,31 +363,16 @@ ENTRIES = [
             ).null_proportion
         ),
         members_too,
-        lambda members, calibration, scores: ref.moment_pi0(members, calibration, scores),
-        tolerance=2e-5,
+        moment_reference,
+        roundings=3 * NUM_CALIBRATION,  # three means
+        scale=at_least_one,
     ),
-    elementwise(
-        "lattice.product_le",
-        lambda a, b, c: lattice.product_le((a, c, 7), (c, b, 7)),
-        products,
-        product_reference,
-        ("a", "b", "c"),
+    Entry("lattice.product_le", lambda a, b, c: lattice.product_le((a, c, 7), (c, b, 7)), products, product_reference),
+    Entry(
+        "lattice.floor_ratio", jax.vmap(lambda a, b: lattice.floor_ratio((a,), (b,), 1000)), quotients, floor_reference
     ),
-    elementwise(
-        "lattice.floor_ratio",
-        jax.vmap(lambda a, b: lattice.floor_ratio((a,), (b,), 1000)),
-        quotients,
-        floor_reference,
-        ("a", "b"),
-    ),
-    elementwise(
-        "lattice.ceil_ratio",
-        jax.vmap(lambda a, b: lattice.ceil_ratio((a,), (b,), 1000)),
-        quotients,
-        ceil_reference,
-        ("a", "b"),
-    ),
-    elementwise(
+    Entry("lattice.ceil_ratio", jax.vmap(lambda a, b: lattice.ceil_ratio((a,), (b,), 1000)), quotients, ceil_reference),
+    Entry(
         "stepup.min_rejections",
         jax.vmap(lambda a, b: stepup.min_rejections(0.1, 1000, scale=((a,), (b,)))),
         lambda rng, n, m: {
@@ -391,24 +380,18 @@ ENTRIES = [
             "b": rng.integers(1, 90, m).astype(np.int32),
         },
         min_rejections_reference,
-        ("a", "b"),
     ),
-    elementwise(
+    Entry(
         "proportion.tail_size",
         jax.vmap(lambda n: proportion.tail_size(n, 0.07, 4000)),
         lambda rng, n, m: {"n": rng.integers(0, 4000, m).astype(np.int32)},
         lambda n: np.array([ref.tail(int(x), 0.07) for x in n], int),
-        ("n",),
     ),
-    elementwise(
+    Entry(
         "proportion.none",
         jax.vmap(lambda n, m: proportion.none(n, m)),
-        lambda rng, n, m: {
-            "n": rng.integers(1, 90, m).astype(np.int32),
-            "m": rng.integers(1, 90, m).astype(np.int32),
-        },
+        lambda rng, n, m: {"n": rng.integers(1, 90, m).astype(np.int32), "m": rng.integers(1, 90, m).astype(np.int32)},
         lambda n, m: (np.ones(len(m)), m, n + 1),
-        ("n", "m"),
     ),
 ]
 

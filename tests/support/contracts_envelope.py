@@ -4,18 +4,14 @@ from fractions import Fraction
 
 import numpy as np
 import references_envelope as ref
-from contract_entry import Entry
+from contract_entry import FEW, Entry
 
 from tdd.kernels import envelope
 
 POINTS = 40  # n + 1
 MAX_RANK = POINTS + 17  # static bound, with room
 COARSE = (0.25, 0.5)
-CHOICES = {
-    "nearest": lambda size: 1,
-    "tenth": lambda size: -(-size // 10),
-    "all": lambda size: size,
-}
+CHOICES = {"nearest": lambda size: 1, "tenth": lambda size: -(-size // 10), "all": lambda size: size}
 """Numbers of neighbours k by the size N of the tail: the smallest, one in between, the largest."""
 
 
@@ -115,11 +111,8 @@ def entry(kernel, call, reference, label=""):
         call,
         joint_ranks,
         reference,
-        items=("rank",),
-        calibration=(),
-        masks={"rank": "mask"},
         label=label,
-        float_inputs=(),
+        roundings=2 * FEW,  # products and quotients of fractions that are rounded themselves
     )
 
 
@@ -140,12 +133,7 @@ ENTRIES = [
             "fit",
             lambda rank, mask=None, own=own: fit_fields(
                 envelope.fit(
-                    rank,
-                    POINTS - 1,
-                    max_rank=MAX_RANK,
-                    grid=ref.GRID,
-                    neighbours=places(own, rank.shape[0]),
-                    mask=mask,
+                    rank, POINTS - 1, max_rank=MAX_RANK, grid=ref.GRID, neighbours=places(own, rank.shape[0]), mask=mask
                 )
             ),
             fit_reference(ref.GRID, own),

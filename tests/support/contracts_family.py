@@ -4,29 +4,30 @@ import functools
 
 import contracts_core as core
 import references_family as ref
-from contract_entry import Entry
+from contract_entry import ELEMENTARY, FEW, Entry
 
 from tdd.kernels import stepup
 
 
-def entry(kernel, name, reference, alpha, **options):
+def entry(kernel, name, reference, alpha, roundings=FEW, **options):
     return Entry(
         name,
         lambda p_values, mask=None: core.step_fields(kernel(p_values, alpha, mask=mask, **options)),
         core.lattice_p,
         core.step_reference(functools.partial(reference, **options), alpha),
-        items=("p_values",),
-        calibration=(),
-        masks={"p_values": "mask"},
         label=f"alpha={alpha}" + "".join(f",{k}={v}" for k, v in options.items()),
+        roundings=roundings,
     )
 
 
+SIDAK = FEW + 2 * ELEMENTARY
+"""-expm1(m log1p(-p)), whose condition is at most 1 in p."""
+
 ENTRIES = [
-    *[entry(stepup.sidak, "stepup.sidak", ref.sidak, alpha) for alpha in (0.3, 0.7)],
-    *[entry(stepup.holm_sidak, "stepup.holm_sidak", ref.holm_sidak, alpha) for alpha in (0.3, 0.7)],
+    *[entry(stepup.sidak, "stepup.sidak", ref.sidak, alpha, SIDAK) for alpha in (0.3, 0.7)],
+    *[entry(stepup.holm_sidak, "stepup.holm_sidak", ref.holm_sidak, alpha, SIDAK) for alpha in (0.3, 0.7)],
     *[
-        entry(stepup.two_stage_bh, "stepup.two_stage_bh", ref.two_stage_bh, alpha, variant=variant)
+        entry(stepup.two_stage_bh, "stepup.two_stage_bh", ref.two_stage_bh, alpha, 2 * FEW, variant=variant)
         for alpha in (0.1, 0.25)
         for variant in stepup.VARIANTS
     ],

@@ -4,18 +4,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import references_gradient as ref
-from contract_entry import Entry
+from contract_entry import ELEMENTARY, Entry, own
 
 from tdd.kernels import grad_norm, grad_norm_experts, grad_norm_head
 
-LENGTH, VOCABULARY, WIDTH = 5, 23, 4
+LENGTH, VOCABULARY, WIDTH = 5, 22, 4
+
+
+def whole(rng, *shape):
+    """Whole numbers, whose products and sums are exact in any order."""
+    return rng.integers(-4, 5, shape).astype(np.float32)
 
 
 def operation(rng, m, width_in, width_out, weight_shape):
     return {
-        "inputs": rng.normal(size=(m, LENGTH, width_in)).astype(np.float32),
-        "cotangents": rng.normal(size=(m, LENGTH, width_out)).astype(np.float32),
-        "weight": np.random.default_rng(3).normal(size=weight_shape).astype(np.float32),
+        "inputs": whole(rng, m, LENGTH, width_in),
+        "cotangents": whole(rng, m, LENGTH, width_out),
+        "weight": whole(np.random.default_rng(3), *weight_shape),
     }
 
 
@@ -31,8 +36,6 @@ def probed(fun):
 
 
 def with_experts(rng, m, length, num_experts):
-    """Whole numbers, whose sums are exact in any order."""
-    whole = lambda rng, *shape: rng.integers(-4, 5, shape).astype(np.float32)  # noqa: E731
     return {
         "inputs": whole(rng, m, length, 4),
         "cotangents": whole(rng, m, length, 3),
@@ -52,18 +55,26 @@ def experts_call(inputs, cotangents, weight, experts):
     return probed(fun)(inputs, cotangents, weight)
 
 
-def entry(name, call, make, reference, items, label=""):
+def softmax_terms(exact, arrays):
+    """The magnitude of a logit times that of what is summed over the vocabulary."""
+    logits = (np.abs(arrays["hidden"]) @ np.abs(arrays["readout"]).T).max(initial=1)
+    return logits * np.maximum(np.abs(exact), np.abs(exact).max(initial=1))
+
+
+SOFTMAX = WIDTH + VOCABULARY + LENGTH * WIDTH + 2 * ELEMENTARY
+"""A product of the width, exponents and their sum, and a product over positions and width."""
+
+
+def entry(name, call, make, reference, label="", roundings=0, scale=own):
     return Entry(
         name,
         call,
         make,
         reference,
-        items=items,
-        calibration=(),
-        masks={},
-        float_inputs=(),
         label=label,
-        tolerance=2e-5,
+        roundings=roundings,
+        scale=scale,
+        takes_double=False,
         always_single=True,
     )
 
@@ -74,7 +85,6 @@ def operation_entry(name, width_in, width_out, weight_shape, label=""):
         probed(getattr(grad_norm, name)),
         lambda rng, n, m: operation(rng, m, width_in, width_out, weight_shape),
         ref.OPERATIONS[name],
-        ("inputs", "cotangents"),
         label,
     )
 
@@ -93,7 +103,7 @@ def head(rng, n, m):
 
 
 def head_with_embedding(rng, n, m):
-    return head(rng, n, m) | {"embedded": rng.normal(size=(m, LENGTH, WIDTH)).astype(np.float32)}
+    return head(rng, n, m) | {"embedded": whole(rng, m, LENGTH, WIDTH)}
 
 
 def head_call(soft_cap, chunk):
@@ -117,7 +127,6 @@ ENTRIES = [
             experts_call,
             lambda rng, n, m, sizes=sizes: with_experts(rng, m, *sizes),
             ref.experts_dense,
-            ("inputs", "cotangents", "experts"),
             label,
         )
         for label, sizes in {"": (LENGTH, 7), "several blocks": (19, 2)}.items()
@@ -128,8 +137,9 @@ ENTRIES = [
             head_call(soft_cap, chunk),
             head,
             lambda soft_cap=soft_cap, **arrays: ref.head(**arrays, soft_cap=soft_cap),
-            ("hidden", "tokens", "weights"),
             f"cap={soft_cap},chunk={chunk}",
+            SOFTMAX,
+            softmax_terms,
         )
         for soft_cap, chunk in ((None, 64), (None, 7), (4.0, 8))
     ],
@@ -138,14 +148,14 @@ ENTRIES = [
         cross_call,
         head_with_embedding,
         ref.tied_cross,
-        ("hidden", "tokens", "weights", "embedded"),
+        roundings=SOFTMAX + LENGTH,
+        scale=softmax_terms,
     ),
     entry(
         "grad_norm_head.embedding_sqnorm",
         grad_norm_head.embedding_sqnorm,
         lambda rng, n, m: {name: head_with_embedding(rng, n, m)[name] for name in ("embedded", "tokens")},
         ref.embedding_sqnorm,
-        ("embedded", "tokens"),
     ),
 ]
 

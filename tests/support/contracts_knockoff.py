@@ -8,17 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import references as ref
 import references_knockoff as knock
-from contract_entry import Entry
+from contract_entry import ELEMENTARY, FEW, NUM_TEST, Entry, at_least_one
 from scipy import stats
 
-from tdd.kernels import (
-    evalues,
-    knockoff,
-    knockoff_symmetry,
-)
+from tdd.kernels import evalues, knockoff, knockoff_symmetry
 
-FLOATS = ("w", "original", "knockoffs", "tau", "e_values", "calibration", "scores")
-COPIES = 3
+COPIES, TRIALS = 3, 130
 
 
 def mask_of(rng, m):
@@ -106,28 +101,12 @@ def filter_reference(alpha, offset, losses):
 
 
 def filter_entry(alpha, offset, losses, make=signed):
-    return entry(
+    return Entry(
         "knockoff.select",
         lambda w, mask=None: knockoff.select(w, alpha, offset=offset, num_knockoffs=losses, mask=mask)._asdict(),
         make,
         filter_reference(alpha, offset, losses),
-        ("w",),
         label=f"alpha={alpha},offset={offset},k={losses},{make.__name__}",
-    )
-
-
-def entry(kernel, call, make, reference, items, label="", tolerance=4e-7):
-    return Entry(
-        kernel,
-        call,
-        make,
-        reference,
-        items=items,
-        calibration=(),
-        masks=dict.fromkeys(items, "mask"),
-        label=label,
-        float_inputs=FLOATS,
-        tolerance=tolerance,
     )
 
 
@@ -185,7 +164,7 @@ def binomial_reference(losses):
 def binomial_entry(losses):
     kernel = jax.vmap(
         lambda successes, trials: knockoff_symmetry.binomial_tails(
-            successes, trials, num_knockoffs=losses, bound=130
+            successes, trials, num_knockoffs=losses, bound=TRIALS
         )._asdict()
     )
     return Entry(
@@ -193,12 +172,9 @@ def binomial_entry(losses):
         lambda successes, trials: kernel(successes, trials),
         trials,
         binomial_reference(losses),
-        items=("successes", "trials"),
-        calibration=(),
-        masks={},
         label=f"k={losses}",
-        float_inputs=(),
-        tolerance=1e-5,
+        roundings=TRIALS + 2 * ELEMENTARY,
+        scale=at_least_one,
     )
 
 
@@ -208,106 +184,90 @@ def signed_rank_reference(w, mask=None):
 
 
 ENTRIES = [
-    entry(
-        "knockoff.w_statistics", lambda **a: knockoff.w_statistics(**a), copies, w_reference, ("original", "knockoffs")
-    ),
-    entry(
+    Entry("knockoff.w_statistics", lambda **a: knockoff.w_statistics(**a), copies, w_reference),
+    Entry(
         "knockoff.threshold",
         lambda w, mask=None: knockoff.threshold(w, 0.25, mask=mask),
         signed,
         lambda w, mask=None: knock.knockoff_filter(knock.kept(w, mask), 0.25)[0],
-        ("w",),
     ),
     filter_entry(0.25, 1, 1),
     filter_entry(0.2, 0, 1),
     filter_entry(0.1, 1, 3),
     filter_entry(0.3, 1, 1, continuous),
-    entry(
+    Entry(
         "knockoff.multi_statistics",
         lambda **a: knockoff.multi_statistics(**a)._asdict(),
         copies,
         lambda **a: dict(zip(knockoff.MultiStatistics._fields, knock.multi(**a), strict=True)),
-        ("original", "knockoffs"),
     ),
-    entry(
+    Entry(
         "knockoff.multi_threshold",
         lambda kappa, tau, mask=None: knockoff.multi_threshold(kappa, tau, 0.3, num_knockoffs=COPIES, mask=mask),
         winners,
         multi_threshold_reference,
-        ("kappa", "tau"),
     ),
-    entry(
+    Entry(
         "knockoff.derandomized_e_values",
         lambda w, mask=None: knockoff.derandomized_e_values(w, 0.3, mask=mask),
         many_signed,
         lambda w, mask=None: knock.derandomized(w, 0.3, mask),
-        ("w",),
     ),
-    entry(
+    Entry(
         "knockoff.fdp_bound",
         lambda w, mask=None: knockoff.fdp_bound(w, 0.3, mask=mask)._asdict(),
         signed,
         lambda w, mask=None: knock.fdp_bound(knock.kept(w, mask), 0.3),
-        ("w",),
     ),
-    entry(
+    Entry(
         "knockoff_symmetry.count_signs",
         lambda w, mask=None: knockoff_symmetry.count_signs(w, tail=0.3, mask=mask)._asdict(),
         signed,
         signs_reference,
-        ("w",),
     ),
     binomial_entry(1),
     binomial_entry(4),
-    entry(
+    Entry(
         "knockoff_symmetry.signed_rank_tails",
         lambda w, mask=None: knockoff_symmetry.signed_rank_tails(w, mask=mask)._asdict(),
         signed,
         signed_rank_reference,
-        ("w",),
-        tolerance=1e-5,
+        roundings=NUM_TEST + 3 * ELEMENTARY,
+        scale=at_least_one,
     ),
-    entry(
+    Entry(
         "evalues.e_bh",
         lambda e_values, mask=None: evalues.e_bh(e_values, 0.1, mask=mask)._asdict(),
         e_values,
         e_bh_reference(0.1),
-        ("e_values",),
     ),
-    entry(
+    Entry(
         "evalues.e_bh",
         lambda e_values, mask=None: evalues.e_bh(e_values, 0.4, mask=mask)._asdict(),
         e_values,
         e_bh_reference(0.4),
-        ("e_values",),
         label="alpha=0.4",
     ),
-    entry(
+    Entry(
         "evalues.e_bh",
         lambda e_values, mask=None: evalues.e_bh(e_values, 0.4, mask=mask, uniform=jnp.float32(0.25))._asdict(),
         e_values,
         lambda e_values, mask=None: randomized_e_bh(knock.kept(e_values, mask)),
-        ("e_values",),
         label="randomised",
     ),
-    entry(
+    Entry(
         "evalues.closed_e_bh",
         lambda e_values, mask=None: evalues.closed_e_bh(e_values, 0.4, mask=mask)._asdict(),
         e_values,
         lambda e_values, mask=None: knock.closed_e_bh(knock.kept(e_values, mask), 0.4),
-        ("e_values",),
         label="alpha=0.4",
-        tolerance=2e-6,
+        roundings=NUM_TEST + FEW,
     ),
     Entry(
         "evalues.average",
         lambda e_values: evalues.average(e_values.T),
         lambda rng, n, m: {"e_values": rng.integers(0, 50, (m, COPIES)).astype(np.float32)},
         lambda e_values: np.array([float(Fraction(int(row.sum()), COPIES)) for row in e_values]),
-        items=("e_values",),
-        calibration=(),
-        masks={},
-        float_inputs=FLOATS,
     ),
     conformal_entry("nonmember", 0.3),
     conformal_entry("member", 0.3),

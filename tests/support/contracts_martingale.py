@@ -24,17 +24,7 @@ def canaries(rng, n, m):
 
 
 def entry(label, call, reference):
-    return Entry(
-        "martingale.control_p_value",
-        call,
-        canaries,
-        reference,
-        items=("score", "controls", "uniform", "mask"),
-        calibration=(),
-        masks={},
-        float_inputs=("score", "controls", "uniform"),
-        label=label,
-    )
+    return Entry("martingale.control_p_value", call, canaries, reference, label=label)
 
 
 ENTRIES = [

@@ -2,16 +2,12 @@
 
 import numpy as np
 import references_permutation as ref
-from contract_entry import Entry
+from contract_entry import ELEMENTARY, NUM_TEST, Entry, at_least_one, by_logarithm
 
 from tdd.kernels import permutation, randomization, rank_sum, student
 
 SHUFFLES = 3
 DRAWS = 30
-
-
-def elementwise(kernel, call, make, reference, items, **options):
-    return Entry(kernel, call, make, reference, items=items, calibration=(), masks={}, **options)
 
 
 def tails(rng, n, m):
@@ -83,89 +79,68 @@ def ranks_call(canonical, shuffled, mask=None):
     }
 
 
-SHARDS = {
-    "items": ("canonical", "shuffled"),
-    "calibration": (),
-    "masks": dict.fromkeys(("canonical", "shuffled"), "mask"),
-    "float_inputs": ("canonical", "shuffled"),
-}
-PERMUTED = {"items": ("permuted",), "calibration": (), "masks": {"permuted": "mask"}, "float_inputs": ("permuted",)}
-
 ENTRIES = [
-    elementwise(
+    Entry(
         "student.log_sf",
         lambda t, df: student.log_sf(t, df),
         tails,
         lambda t, df: ref.stats.t.logsf(t.astype(float), df.astype(float)),
-        ("t", "df"),
-        float_inputs=("t", "df"),
-        tolerance=1e-6,
+        roundings=4 * ELEMENTARY,
+        scale=at_least_one,
     ),
-    elementwise(
+    Entry(
         "student.sf",
         lambda t, df: student.sf(t, df),
         tails,
         lambda t, df: ref.stats.t.sf(t.astype(float), df.astype(float)),
-        ("t", "df"),
-        float_inputs=("t", "df"),
-        tolerance=4e-7,
+        roundings=4 * ELEMENTARY,
+        scale=by_logarithm,
     ),
     Entry(
         "student.one_sample",
         lambda values, mask=None: student.one_sample(values, mask=mask)._asdict(),
         values,
         ref.one_sample,
-        items=("values",),
-        calibration=(),
-        masks={"values": "mask"},
-        float_inputs=("values",),
-        tolerance=4e-6,
+        roundings=2 * NUM_TEST + 4 * ELEMENTARY,  # a mean, squares beside it, and a tail
+        scale=at_least_one,
     ),
-    elementwise(
+    Entry(
         "rank_sum.log_survival",
         lambda total: rank_sum.log_survival(total, num_shards=12, num_shuffles=SHUFFLES),
         totals,
         survival_reference,
-        ("total",),
-        float_inputs=(),
     ),
     Entry(
         "rank_sum.rank_sum",
         ranks_call,
         shards,
         lambda canonical, shuffled, mask=None: ref.rank_sum(canonical, shuffled, 5e-7, mask),
-        **SHARDS,
     ),
     Entry(
         "rank_sum.shard_ranks",
         lambda canonical, shuffled, mask=None: rank_sum.shard_ranks(canonical, shuffled, mask=mask),
         shards,
         lambda canonical, shuffled, mask=None: ref.shard_ranks(canonical, shuffled, 5e-7, mask),
-        **SHARDS,
     ),
     Entry(
         "permutation.p_value",
         lambda permuted, mask=None: p_fields(permutation.p_value(2.0, permuted, mask=mask)),
         draws,
         p_reference(ref.permutation_p),
-        **PERMUTED,
     ),
     Entry(
         "permutation.complete_p_value",
         lambda permuted, mask=None: p_fields(permutation.complete_p_value(2.0, permuted, mask=mask)),
         draws,
         p_reference(ref.complete_p),
-        **PERMUTED,
     ),
-    elementwise(
+    Entry(
         "permutation.monte_carlo_p_value",
         lambda x: permutation.monte_carlo_p_value(x, num_draws=DRAWS, num_permutations=24),
         lambda rng, n, m: {"x": rng.integers(0, DRAWS + 1, m).astype(np.int32)},
         lambda x: np.array([float(ref.averaged_binomial(int(i), DRAWS, 24)) for i in x], float),
-        ("x",),
-        float_inputs=(),
     ),
-    elementwise(
+    Entry(
         "permutation.counted",
         lambda reached, number: permutation.counted(reached, number).p_value,
         lambda rng, n, m: {
@@ -173,8 +148,6 @@ ENTRIES = [
             "number": rng.integers(50, 90, m).astype(np.int32),
         },
         lambda reached, number: (1 + reached) / (1 + number),
-        ("reached", "number"),
-        float_inputs=(),
     ),
     Entry(
         "randomization.shard_permutation",
@@ -183,7 +156,6 @@ ENTRIES = [
         ),
         shards,
         column_reference,
-        **SHARDS,
     ),
 ]
 

@@ -2,12 +2,13 @@
 
 import numpy as np
 import references_sequential as ref
-from contract_entry import Entry
+from contract_entry import ELEMENTARY, NUM_TEST, Entry, at_least_one
 
 from tdd.kernels import betting, sequential
 
 DRAWS = 12
 H = 3
+MOST_DRAWS = 60
 
 
 def shards(rng, n, m):
@@ -19,8 +20,8 @@ def shards(rng, n, m):
 
 
 def urns(rng, n, m):
-    draws = rng.integers(0, 60, m).astype(np.int32)
-    return {"x": np.minimum(rng.integers(0, 60, m), draws).astype(np.int32), "b": draws}
+    draws = rng.integers(0, MOST_DRAWS, m).astype(np.int32)
+    return {"x": np.minimum(rng.integers(0, MOST_DRAWS, m), draws).astype(np.int32), "b": draws}
 
 
 def bets(canonical, shuffled, mask=None):
@@ -44,12 +45,8 @@ def stopped_reference(canonical, shuffled, mask=None):
     return {"p": p, "log_p": np.log(p)}
 
 
-SHARDS = {
-    "items": ("canonical", "shuffled"),
-    "calibration": (),
-    "masks": dict.fromkeys(("canonical", "shuffled"), "mask"),
-    "float_inputs": ("canonical", "shuffled"),
-}
+BETS = 4 * ELEMENTARY
+"""Logarithms of a bet and of a mixture of bets, beside the sums of logarithms over draws and shards."""
 
 ENTRIES = [
     Entry(
@@ -57,20 +54,16 @@ ENTRIES = [
         lambda canonical, shuffled, mask=None: sequential.exceedances(canonical, shuffled, mask=mask)._asdict(),
         shards,
         lambda canonical, shuffled, mask=None: ref.exceedances(canonical, shuffled, 5e-7, mask),
-        **SHARDS,
     ),
-    Entry("betting.e_process", bets, shards, bets_reference, tolerance=4e-6, **SHARDS),
-    Entry("sequential.besag_clifford", stopped, shards, stopped_reference, **SHARDS),
+    Entry("betting.e_process", bets, shards, bets_reference, roundings=DRAWS + NUM_TEST + BETS, scale=at_least_one),
+    Entry("sequential.besag_clifford", stopped, shards, stopped_reference),
     Entry(
         "betting.log_urn_bet",
-        lambda x, b: betting.log_urn_bet(x, b, 0.3, 4.0, horizon=60),
+        lambda x, b: betting.log_urn_bet(x, b, 0.3, 4.0, horizon=MOST_DRAWS),
         urns,
         lambda x, b: ref.log_bet(x, b, 0.3, 4.0),
-        items=("x", "b"),
-        calibration=(),
-        masks={},
-        float_inputs=(),
-        tolerance=4e-6,
+        roundings=MOST_DRAWS + BETS,
+        scale=at_least_one,
     ),
 ]
 

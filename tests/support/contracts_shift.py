@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import references as ref
 import references_shift as own
-from contract_entry import Entry
+from contract_entry import ELEMENTARY, FEW, NUM_TEST, Entry, at_least_one
 
 from tdd.kernels import clusters, conditional, conformal, weighted
 
@@ -18,18 +18,15 @@ def sizes(rng, n, m):
     return {"n": rng.integers(1, MAX_RANK, m).astype(np.int32)}
 
 
-def table_entry(name, call, reference, label="", tolerance=4e-7):
+def table_entry(name, call, reference, label="", roundings=FEW + 2 * ELEMENTARY):
     return Entry(
         f"conditional.{name}",
         jax.vmap(call),
         sizes,
         lambda n: np.stack([reference(int(x)) for x in n]) if len(n) else np.zeros((0, MAX_RANK + 1)),
-        items=("n",),
-        calibration=(),
-        masks={},
-        float_inputs=(),
         label=label,
-        tolerance=tolerance,
+        roundings=roundings,
+        scale=at_least_one,
     )
 
 
@@ -145,18 +142,22 @@ ENTRIES = [
         "hybrid_bounds",
         lambda n: conditional.hybrid_bounds(n, 0.1, 0.04, max_rank=MAX_RANK),
         lambda n: own.hybrid(n, 0.1, 0.04, MAX_RANK),
-        tolerance=2e-6,  # the last increment of the shape, a difference of neighbours, is continued n/2 times
+        roundings=2 * (MAX_RANK // 2),  # the last increment, a difference of two numbers, is continued n/2 times
     ),
-    Entry("conditional.p_values", conditional_call, core.two_samples_masked, conditional_reference),
+    Entry(
+        "conditional.p_values",
+        conditional_call,
+        core.two_samples_masked,
+        conditional_reference,
+        roundings=FEW + 2 * ELEMENTARY,
+        scale=at_least_one,
+    ),
     *[
         Entry(
             "weighted.p_values",
             lambda null=null, **a: weighted.p_values(**a, null=null),
             weighted_samples,
             lambda null=null, **a: as_floats(own.weighted_p(**a, null=null)),
-            items=("scores", "weights"),
-            calibration=("calibration", "calibration_weights"),
-            float_inputs=("scores", "calibration", "weights", "calibration_weights"),
             label=null,
         )
         for null in conformal.NULLS
@@ -167,9 +168,6 @@ ENTRIES = [
             selection_call(null, alpha),
             weighted_samples,
             selection_reference(null, alpha),
-            items=("scores", "weights"),
-            calibration=("calibration", "calibration_weights"),
-            float_inputs=("scores", "calibration", "weights", "calibration_weights"),
             label=f"{null},alpha={alpha}",
         )
         for null, alpha in (("nonmember", 0.1), ("nonmember", 0.6), ("member", 0.35))
@@ -179,10 +177,7 @@ ENTRIES = [
         weighted.effective_sample_size,
         lambda rng, n, m: {"weights": rng.random(m).astype(np.float32), "mask": rng.random(m) < 0.8},
         own.effective_sample_size,
-        items=("weights",),
-        calibration=(),
-        masks={"weights": "mask"},
-        tolerance=2e-6,
+        roundings=3 * NUM_TEST,  # a square of a sum and a sum of squares
     ),
     *[
         Entry(
@@ -190,12 +185,8 @@ ENTRIES = [
             lambda how=aggregate, **a: clusters.cluster_scores(**a, num_clusters=NUM_CLUSTERS, aggregate=how)._asdict(),
             clustered,
             lambda how=aggregate, **a: own.cluster_scores(**a, num_clusters=NUM_CLUSTERS, aggregate=how),
-            items=("scores", "clusters"),
-            calibration=(),
-            masks={"scores": "mask"},
-            float_inputs=("scores",),
             label=aggregate,
-            tolerance=2e-6,
+            roundings=NUM_TEST,
         )
         for aggregate in clusters.AGGREGATES
     ],
@@ -204,10 +195,6 @@ ENTRIES = [
         lambda **a: clusters.cluster_shares(**a, num_clusters=NUM_CLUSTERS),
         lambda rng, n, m: {k: v for k, v in clustered(rng, n, m).items() if k != "scores"},
         own.cluster_shares,
-        items=("clusters",),
-        calibration=(),
-        masks={"clusters": "mask"},
-        float_inputs=(),
     ),
     *[
         Entry(
@@ -215,9 +202,8 @@ ENTRIES = [
             lambda null=null, **a: clusters.hierarchical_p_values(**a, num_clusters=NUM_CLUSTERS, null=null),
             two_clustered,
             lambda null=null, **a: own.hierarchical_p(**a, null=null),
-            calibration=("calibration", "calibration_clusters"),
             label=null,
-            tolerance=2e-6,
+            roundings=NUM_CLUSTERS + FEW,
         )
         for null in conformal.NULLS
     ],
@@ -229,8 +215,6 @@ ENTRIES = [
             },
             two_grouped,
             lambda null=null, **a: {k: v for k, v in own.group_p(**a, null=null).items() if k != "rank"},
-            items=("scores", "groups"),
-            calibration=("calibration", "calibration_groups"),
             label=null,
         )
         for null in conformal.NULLS

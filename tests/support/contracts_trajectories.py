@@ -36,11 +36,7 @@ def entry(statistic, make, label):
         lambda scores, labels, mask=None, baseline=None: ref.set_statistics(
             scores, labels.T, baseline, mask, statistic
         ),
-        items=("scores", "labels", "baseline") if make is paired else ("scores", "labels"),
-        calibration=(),
-        masks=dict.fromkeys(("scores", "labels", "baseline"), "mask"),
         label=label,
-        float_inputs=("scores", "baseline"),
     )
 
 

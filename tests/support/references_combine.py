@@ -7,6 +7,8 @@ import numpy as np
 from references import conformal_ranks, real
 from scipy import optimize, stats
 
+RIDGE = 0.05
+
 
 def each_row(function):
     """A function of one group [K] as a function of groups [m, K]."""
@@ -104,7 +106,7 @@ def discriminant(scores, label, null, sparse, mask=None):
         difference = w @ x / total - mean if total > 1e-6 else np.zeros(width)
         error = np.sqrt(np.diag(covariance) * (1 / max(len(first), 1) + 1 / max(total, 1e-38))) * sparse
         left = np.sign(difference) * np.maximum(abs(difference) - error, 0)
-        b = np.linalg.solve(covariance + 0.05 * np.eye(width), left) if left.any() else np.ones(width)
+        b = np.linalg.solve(covariance + RIDGE * np.eye(width), left) if left.any() else np.ones(width)
         return b, x @ b
 
     w = np.ones(size)
