@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from child_process import run_python
+from decoder_specs import REQUIRED
 from hypothesis import given
 from hypothesis import strategies as st
 from scored_models import VOCABULARY, small_model
@@ -62,12 +63,12 @@ def test_sums_are_those_of_whole_sequences(model, sums, before):
     (shared,) = draw(before)
     found = sums(shared, SUFFIXES)
     assert found.dtype == np.float64
-    np.testing.assert_allclose(found, reference(model, shared, SUFFIXES), rtol=2e-6)
+    np.testing.assert_allclose(found, reference(model, shared, SUFFIXES), rtol=REQUIRED)
 
 
 def test_one_suffix(model, sums):
     (shared,) = draw(11)
-    np.testing.assert_allclose(sums(shared, SUFFIXES[:1]), reference(model, shared, SUFFIXES[:1]), rtol=2e-6)
+    np.testing.assert_allclose(sums(shared, SUFFIXES[:1]), reference(model, shared, SUFFIXES[:1]), rtol=REQUIRED)
 
 
 def test_the_same_call_gives_the_same_bits(sums):
@@ -109,7 +110,7 @@ def test_memory_errors_halve_the_batches(model, monkeypatch):
     monkeypatch.setattr(module, "_trunk", scarce)
     (shared,) = draw(11)
     found = sums(shared, SUFFIXES)
-    np.testing.assert_allclose(found, reference(model, shared, SUFFIXES), rtol=2e-6)
+    np.testing.assert_allclose(found, reference(model, shared, SUFFIXES), rtol=REQUIRED)
     assert sizes[0] == 3
     assert sizes[-1] == 1
     monkeypatch.setattr(module, "_trunk", lambda *given: (_ for _ in ()).throw(MemoryError("RESOURCE_EXHAUSTED")))
