@@ -34,6 +34,7 @@ def spec_of(num_layers=2, *, width=16, heads=2, positions=12, tied=True, vocab=4
 
 perturbed = functools.partial(perturbed_params, spread=0.1)
 compiled_logits = jax.jit(decoder.logits, static_argnums=0)
+compiled_hidden = jax.jit(decoder.hidden, static_argnums=0)
 
 
 def close(found, expected, spec):
@@ -55,17 +56,19 @@ def tokens():
 
 def test_logits_are_hidden_times_readout(model, tokens):
     lm, params = model
-    hidden, readout = lm.hidden(params, tokens), lm.readout(params)
+    hidden, readout = np.asarray(compiled_hidden(lm.spec, params, tokens)), np.asarray(lm.readout(params))
     assert hidden.shape == (3, 12, 16)
     assert readout.shape == (40, 16)
     magnitudes = np.abs(hidden) @ np.abs(readout).T
-    rounding.assert_close(lm.logits(params, tokens), hidden @ readout.T, roundings=2 * 16, scale=magnitudes)
+    rounding.assert_close(
+        compiled_logits(lm.spec, params, tokens), hidden @ readout.T, roundings=2 * 16, scale=magnitudes
+    )
 
 
 def test_hidden_is_after_the_final_norm(tokens):
     spec = spec_of()
     params = decoder.init_params(spec, jax.random.key(3))
-    hidden = np.asarray(decoder.hidden(spec, params, tokens))
+    hidden = np.asarray(compiled_hidden(spec, params, tokens))
     rounding.assert_close(hidden.mean(-1), np.zeros((3, 12)), roundings=2 * 16, scale=np.abs(hidden).max())
     np.testing.assert_allclose(hidden.var(-1), 1, atol=0.05)
 
