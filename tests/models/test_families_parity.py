@@ -12,18 +12,12 @@ import jax
 import numpy as np
 import pytest
 from decoder_specs import REQUIRED, assert_logits, roundings
-from family_configs import ALL, CONFIGURATIONS
+from family_configs import ALL, CONFIGURATIONS, ONE_OF_EACH
 from torch_models import saved, tokens, torch_logits
 
 from tdd.models.checkpoint import load, save
 
 pytestmark = pytest.mark.torch
-
-ONE_OF_EACH = [
-    "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
-    "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
-    "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
-]  # fmt: skip
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scored_models import random_texts, scored_model
+from scored_models import Stopped, assert_same, random_texts, rows_computed, scored_model, stop_after
 
 import tdd
 from benchmarks.aot.hlo import Module
@@ -51,26 +51,11 @@ def blocks(monkeypatch):
 
 @pytest.fixture
 def rows(monkeypatch):
-    """Rows that went through a model, batch by batch."""
-    started, original = [], programs.TokenProgram.start
-
-    def spy(self, pieces, *rest):
-        started.append(sum(map(len, pieces)))
-        return original(self, pieces, *rest)
-
-    monkeypatch.setattr(programs.TokenProgram, "start", spy)
-    return started
+    return rows_computed(monkeypatch)
 
 
 def score(model, texts=TEXTS, scores=SCORES, **options):
     return tdd.score(model, texts, scores, **{"token_budget": 256, "progress": False, **options})
-
-
-def assert_same(found, expected, rtol=0.0):
-    assert found.ids == expected.ids
-    np.testing.assert_array_equal(found.num_tokens, expected.num_tokens)
-    for name in expected.values:
-        np.testing.assert_allclose(found[name], expected[name], rtol=rtol, atol=rtol, err_msg=name)
 
 
 def test_blocks_hold_every_text_once_and_are_of_one_size(blocks):
@@ -113,16 +98,6 @@ def test_reference_losses_have_one_unit_in_all_blocks(blocks, monkeypatch):
 
 
 def test_a_store_computes_a_row_once_and_an_interrupted_run_goes_on(blocks, plain, model, other, tmp_path, rows):
-    class Stopped(Exception):
-        pass
-
-    def stop_at(count):
-        def on_batch(done, total):
-            if done == count:
-                raise Stopped
-
-        return on_batch
-
     options = {"reference": other, "scores": [name for name in SCORES if name != "grad_norm"]}
     quiet = score(model, store=tmp_path / "quiet", **options)
     once = sum(rows)
@@ -133,7 +108,7 @@ def test_a_store_computes_a_row_once_and_an_interrupted_run_goes_on(blocks, plai
     assert once == sum(rows)
     for stop in (3, 20):
         with pytest.raises(Stopped):
-            score(model, store=tmp_path / "cut", on_batch=stop_at(stop), **options)
+            score(model, store=tmp_path / "cut", on_batch=stop_after(stop), **options)
     rows.clear()
     found = score(model, store=tmp_path / "cut", **options)
     assert 0 < sum(rows) < once
@@ -222,10 +197,6 @@ def test_without_turns_each_block_would_load_every_checkpoint(blocks, model, loa
 @pytest.mark.slow("long")
 def test_turns_go_on_after_an_interruption(blocks, model, loads, tmp_path, rows):
     """Stopped under the audited model and under each checkpoint; in shards; from a store that has everything."""
-
-    class Stopped(Exception):
-        pass
-
     options = {"scores": ("lira", "rmia"), "reference": ["first", "second"], **BESIDE}
     told = []
     quiet = score(model, store=tmp_path / "quiet", on_batch=lambda *at: told.append(at), **options)
