@@ -125,27 +125,18 @@ def test_logits_of_a_batch_are_built_without_the_fast_path_only(options, built):
     assert ("4,16,300" in str(program)) is built
 
 
-def loss_of(lm, tokens):
-    def loss(params):
-        log_p = jax.nn.log_softmax(lm.logits(params, tokens))[:, :-1]
-        return -jnp.take_along_axis(log_p, tokens[:, 1:, None], -1).sum()
-
-    return loss
+def loss(params, lm, tokens, scored):
+    log_p = jax.nn.log_softmax(lm.logits(params, tokens[None])[0, :-1])
+    return -jnp.where(scored[1:], jnp.take_along_axis(log_p, tokens[1:, None], -1)[:, 0], 0.0).sum()
 
 
 @functools.cache
 def reference_norms():
     """Norm of each text's gradient, one plain `jax.grad` after another over the reference's weights."""
     lm, params = models.reference()
-    tokens, mask = gradient_batch()
-    norms = []
-    for row, scored in zip(tokens, mask):
-        length = int(scored.sum()) + 1
-        gradient = jax.grad(loss_of(lm, jnp.asarray(row[None, :length])))(params)
-        norms.append(
-            np.sqrt(sum(float((np.asarray(leaf, np.float64) ** 2).sum()) for leaf in jax.tree.leaves(gradient)))
-        )
-    return np.array(norms)
+    gradient = jax.jit(jax.grad(loss), static_argnums=1)
+    found = [jax.tree.leaves(gradient(params, lm, *row)) for row in zip(*gradient_batch(), strict=True)]
+    return np.sqrt([sum(np.square(leaf, dtype=np.float64).sum() for leaf in leaves) for leaves in found])
 
 
 def gradient_batch():

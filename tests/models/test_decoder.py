@@ -1,6 +1,7 @@
 """Properties of the decoder that hold for any parameters."""
 
 import dataclasses
+import functools
 import math
 
 import gpt2_files
@@ -8,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rounding
+from decoder_specs import assert_logits, perturbed_params, roundings
 
 from tdd.models import attention, decoder
 from tdd.models.checkpoint import load
@@ -29,13 +32,15 @@ def spec_of(num_layers=2, *, width=16, heads=2, positions=12, tied=True, vocab=4
     )
 
 
-def perturbed(spec, *, dtype=jnp.float32, seed=0):
-    """Random parameters whose biases and scales are not trivial."""
-    params = decoder.init_params(spec, jax.random.key(seed))
-    leaves, tree = jax.tree.flatten(params)
-    rng = np.random.default_rng(seed)
-    moved = [jnp.asarray(leaf + 0.1 * rng.normal(size=leaf.shape), dtype) for leaf in leaves]
-    return jax.tree.unflatten(tree, moved)
+perturbed = functools.partial(perturbed_params, spread=0.1)
+compiled_logits = jax.jit(decoder.logits, static_argnums=0)
+compiled_hidden = jax.jit(decoder.hidden, static_argnums=0)
+
+
+def close(found, expected, spec):
+    """Both are float32, so that each may be off by its chain of roundings."""
+    chain = 2 * roundings(spec, expected.shape[1])
+    rounding.assert_close(found, expected, roundings=chain, scale=np.abs(expected).max())
 
 
 @pytest.fixture
@@ -51,17 +56,20 @@ def tokens():
 
 def test_logits_are_hidden_times_readout(model, tokens):
     lm, params = model
-    hidden, readout = lm.hidden(params, tokens), lm.readout(params)
+    hidden, readout = np.asarray(compiled_hidden(lm.spec, params, tokens)), np.asarray(lm.readout(params))
     assert hidden.shape == (3, 12, 16)
     assert readout.shape == (40, 16)
-    np.testing.assert_allclose(lm.logits(params, tokens), hidden @ readout.T, rtol=0, atol=1e-6)
+    magnitudes = np.abs(hidden) @ np.abs(readout).T
+    rounding.assert_close(
+        compiled_logits(lm.spec, params, tokens), hidden @ readout.T, roundings=2 * 16, scale=magnitudes
+    )
 
 
 def test_hidden_is_after_the_final_norm(tokens):
     spec = spec_of()
     params = decoder.init_params(spec, jax.random.key(3))
-    hidden = np.asarray(decoder.hidden(spec, params, tokens))
-    np.testing.assert_allclose(hidden.mean(-1), 0, atol=1e-6)
+    hidden = np.asarray(compiled_hidden(spec, params, tokens))
+    rounding.assert_close(hidden.mean(-1), np.zeros((3, 12)), roundings=2 * 16, scale=np.abs(hidden).max())
     np.testing.assert_allclose(hidden.var(-1), 1, atol=0.05)
 
 
@@ -91,8 +99,8 @@ def test_against_a_plain_float64_reference(tokens):
         stream = stream + inner @ w["mlp_out"]["kernel"] + w["mlp_out"]["bias"]
     expected = norm(stream, p["final_norm"]) @ p["head"]["kernel"].T
     with jax.default_matmul_precision("highest"):
-        found = decoder.logits(spec, params, tokens)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-6)
+        found = compiled_logits(spec, params, tokens)
+    assert_logits(found, expected, roundings(spec, 12))
 
 
 @pytest.mark.parametrize("length", [1, 5, 11])
@@ -101,7 +109,7 @@ def test_causal(model, tokens, length):
     lm, params = model
     changed = tokens.copy()
     changed[:, length] = (changed[:, length] + 1) % 40
-    logits, other = (np.asarray(lm.logits(params, array)) for array in (tokens, changed))
+    logits, other = (np.asarray(compiled_logits(lm.spec, params, array)) for array in (tokens, changed))
     np.testing.assert_array_equal(logits[:, :length], other[:, :length])
     assert (np.abs(logits[:, length:] - other[:, length:]).max(axis=(0, 2)) > 1e-4).all()
 
@@ -115,7 +123,7 @@ def test_long_sequences_in_blocks_of_queries(monkeypatch):
     whole = np.asarray(decoder.logits(spec, params, tokens))
     monkeypatch.setattr(attention, "QUERY_BLOCK", 32)
     blocks = np.asarray(decoder.logits(spec, params, tokens))
-    np.testing.assert_allclose(blocks, whole, rtol=0, atol=2e-6)
+    close(blocks, whole, spec)
     changed = tokens.copy()
     changed[:, 40] = (changed[:, 40] + 1) % 40
     np.testing.assert_array_equal(np.asarray(decoder.logits(spec, params, changed))[:, :40], blocks[:, :40])
@@ -124,18 +132,18 @@ def test_long_sequences_in_blocks_of_queries(monkeypatch):
 @pytest.mark.parametrize("padding", [0, 39])
 def test_padding_and_batch_mates_change_nothing(model, tokens, padding):
     lm, params = model
-    alone = np.asarray(lm.logits(params, tokens[:1, :7]))
+    alone = np.asarray(compiled_logits(lm.spec, params, tokens[:1, :7]))
     padded = np.full((3, 12), padding, np.int32)
     padded[1, :7] = tokens[0, :7]
-    together = np.asarray(lm.logits(params, padded))[1:2, :7]
-    np.testing.assert_allclose(together, alone, rtol=0, atol=2e-6)
+    together = np.asarray(compiled_logits(lm.spec, params, padded))[1:2, :7]
+    close(together, alone, lm.spec)
 
 
 @pytest.mark.slow("long")
 def test_jit_equals_eager(model, tokens):
     lm, params = model
     for function in (lm.logits, lm.hidden):
-        np.testing.assert_allclose(jax.jit(function)(params, tokens), function(params, tokens), rtol=0, atol=2e-6)
+        close(jax.jit(function)(params, tokens), function(params, tokens), lm.spec)
 
 
 def test_no_retrace_after_a_second_load(tmp_path, tokens):
@@ -222,16 +230,16 @@ def test_half_precision_parameters_are_not_promoted(tokens):
     spec = spec_of()
     params = perturbed(spec, dtype=jnp.bfloat16)
     assert decoder.readout(spec, params).dtype == jnp.bfloat16
-    assert decoder.hidden(spec, params, tokens).dtype == jnp.bfloat16
-    logits = decoder.logits(spec, params, tokens)
+    assert jax.eval_shape(functools.partial(decoder.hidden, spec), params, tokens).dtype == jnp.bfloat16
+    logits = compiled_logits(spec, params, tokens)
     assert logits.dtype == jnp.float32
-    wide = decoder.logits(spec, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params), tokens)
+    wide = compiled_logits(spec, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params), tokens)
     assert np.abs(np.asarray(logits) - np.asarray(wide)).max() < 0.05
 
 
 def test_an_id_beyond_the_vocabulary_is_nan(model):
     lm, params = model
-    logits = np.asarray(lm.logits(params, np.asarray([[1, 40, 2], [1, 2, 3]], np.int32)))
+    logits = np.asarray(compiled_logits(lm.spec, params, np.asarray([[1, 40, 2], [1, 2, 3]], np.int32)))
     assert np.isfinite(logits[1]).all()
     assert np.isnan(logits[0, 1]).all()
 
@@ -239,7 +247,7 @@ def test_an_id_beyond_the_vocabulary_is_nan(model):
 @pytest.mark.parametrize("shape", [(0, 4), (2, 1), (1, 12)])
 def test_edge_sizes(model, shape):
     lm, params = model
-    assert lm.logits(params, np.zeros(shape, np.int32)).shape == (*shape, 40)
+    assert jax.eval_shape(lm.logits, params, np.zeros(shape, np.int32)).shape == (*shape, 40)
 
 
 @pytest.mark.parametrize(

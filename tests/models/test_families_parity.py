@@ -11,19 +11,13 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from family_configs import ALL, CONFIGURATIONS
+from decoder_specs import REQUIRED, assert_logits, roundings
+from family_configs import ALL, CONFIGURATIONS, ONE_OF_EACH
 from torch_models import saved, tokens, torch_logits
 
 from tdd.models.checkpoint import load, save
 
 pytestmark = pytest.mark.torch
-
-TOLERANCE = 1e-5
-ONE_OF_EACH = [
-    "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
-    "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
-    "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
-]  # fmt: skip
 
 
 @functools.cache
@@ -51,7 +45,7 @@ def test_logits_equal_torch(name, record_property):
     difference = float(np.abs(our_logits(lm, params, optimised=name in CONFIGURATIONS) - expected).max())
     record_property("max_abs_logit_difference", difference)
     assert np.abs(expected).max() > 0.25
-    assert difference <= TOLERANCE
+    assert difference <= REQUIRED
 
 
 @pytest.mark.parametrize("model_type", sorted({config["model_type"] for config in ALL.values()}))
@@ -59,7 +53,7 @@ def test_no_two_settings_agree(model_type):
     """A setting that changed nothing would pass the parity test without being read."""
     names = [name for name in ALL if ALL[name]["model_type"] == model_type]
     for name, other in itertools.combinations(names, 2):
-        assert np.abs(saved(name)[2] - saved(other)[2]).max() > 20 * TOLERANCE, (name, other)
+        assert np.abs(saved(name)[2] - saved(other)[2]).max() > 20 * REQUIRED, (name, other)
 
 
 @pytest.mark.parametrize("name", [*CONFIGURATIONS, *(name for name in ALL if name.startswith("opt,"))])
@@ -76,7 +70,7 @@ def test_saved_files_reach_torch_bit_for_bit(tmp_path, name):
     for key, tensor in again.state_dict().items():
         assert torch.equal(tensor, expected[key]), key
     # the configuration says the same too; torch itself rounds anew from run to run
-    np.testing.assert_allclose(torch_logits(again.eval(), tokens()), saved(name)[2], rtol=0, atol=2e-6)
+    assert_logits(torch_logits(again.eval(), tokens()), saved(name)[2], roundings(lm.spec, tokens().shape[1]))
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
@@ -107,7 +101,7 @@ def test_bfloat16_shards_of_torch(tmp_path, name):
     again = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     ).eval()
-    assert np.abs(our_logits(lm, wide) - torch_logits(again, tokens())).max() <= TOLERANCE
+    assert np.abs(our_logits(lm, wide) - torch_logits(again, tokens())).max() <= REQUIRED
 
 
 @pytest.mark.parametrize(
@@ -119,7 +113,7 @@ def test_files_of_the_bare_model(tmp_path, name):
     model.base_model.save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(ALL[name]))
     lm, params, _ = load(folder)
-    assert np.abs(our_logits(lm, params) - saved(name)[2]).max() <= TOLERANCE
+    assert np.abs(our_logits(lm, params) - saved(name)[2]).max() <= REQUIRED
 
 
 @pytest.mark.parametrize("name", ["mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers"])

@@ -7,7 +7,7 @@ import weakref
 import jax
 import numpy as np
 import pytest
-from family_configs import CONFIGURATIONS, VOCABULARY
+from family_configs import CONFIGURATIONS, ONE_OF_EACH, VOCABULARY
 from family_files import golden, shapes, tensors, write
 from safetensors.numpy import load_file, save_file
 
@@ -17,28 +17,6 @@ from tdd.models.configuration import read_spec
 from tdd.models.families import FAMILIES
 from tdd.models.families.tensors import Piece, Slot, slots
 from tdd.validate import InputError
-
-ONE_OF_EACH = [
-    "gpt2",
-    "gpt_neo",
-    "gpt_neox",
-    "opt",
-    "llama",
-    "mistral, window",
-    "qwen2",
-    "qwen3",
-    "gemma2",
-    "gemma3_text",
-    "olmo",
-    "olmo2",
-    "olmo3",
-    "phi3",
-    "smollm3",
-    "mixtral",
-    "olmoe",
-    "qwen3_moe",
-    "qwen3_moe, dense layers",
-]
 
 
 def spec_of(folder, name):

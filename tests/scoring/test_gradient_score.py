@@ -37,9 +37,12 @@ def run(given, texts, names=NAMES, **options):
     return score(given, texts, names, **{"token_budget": 256, "progress": False, **options})
 
 
+TEXTS = random_texts(10, shortest=POSITIONS - 12)  # few lengths: few programs
+
+
 @functools.cache
 def whole():
-    return run(model(), random_texts(10))
+    return run(model(), TEXTS)
 
 
 def by_definition(given, text):
@@ -64,7 +67,7 @@ def _gradient(lm):
 
 def test_the_norm_by_definition():
     found = whole()
-    expected = [by_definition(model(), text) for text in random_texts(10)]
+    expected = [by_definition(model(), text) for text in TEXTS]
     np.testing.assert_allclose(found["grad_norm"], expected, rtol=1e-5)
     np.testing.assert_allclose(found["grad_norm:reduction=mean"] * found.num_tokens, expected, rtol=1e-5)
 
@@ -73,9 +76,7 @@ def test_the_norm_by_definition():
 @pytest.mark.slow("long")
 def test_no_norm_depends_on_batch_bucket_or_padding(name):
     """Tied and untied, projected embeddings, every layout, windows, shared heads, soft caps."""
-    texts = (
-        random_texts(10) if name == "gpt2" else random_texts(6, shortest=POSITIONS - 12)
-    )  # few lengths: few programs
+    texts = TEXTS if name == "gpt2" else TEXTS[:6]
     found = whole() if name == "gpt2" else run(model(name), texts)
     order = np.random.default_rng(1).permutation(len(texts))
     other = run(model(name), [texts[i] for i in order], token_budget=100)
@@ -86,7 +87,7 @@ def test_no_norm_depends_on_batch_bucket_or_padding(name):
 
 @pytest.mark.slow("long")
 def test_beside_other_scores_nothing_changes():
-    texts = random_texts(10)
+    texts = TEXTS
     both = run(model(), texts, ("loss", *NAMES))
     np.testing.assert_array_equal(both["grad_norm"], whole()["grad_norm"])
     np.testing.assert_array_equal(both["loss"], run(model(), texts, "loss")["loss"])
@@ -140,7 +141,7 @@ def test_an_interrupted_run_continues_with_the_same_bits(tmp_path, monkeypatch):
         if done == total - 2:
             raise Stopped
 
-    texts, started = random_texts(10), []
+    texts, started = TEXTS, []
     with pytest.raises(Stopped):
         run(model(), texts, ("loss", *NAMES), on_batch=stop, store=tmp_path)
     original, expected = programs.GradientProgram.start, whole()["grad_norm"]
@@ -169,7 +170,7 @@ def test_memory_errors_halve_the_batches(monkeypatch, caplog):
 
     monkeypatch.setattr(programs, "_norms", limited)
     with caplog.at_level(logging.WARNING, "tdd"):
-        found = run(model(), random_texts(10), token_budget=1024)
+        found = run(model(), TEXTS, token_budget=1024)
     np.testing.assert_allclose(found["grad_norm"], expected, rtol=1e-5)
     assert max(rows) > 2
     assert rows[-1] == 1

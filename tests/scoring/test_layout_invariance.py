@@ -40,7 +40,7 @@ def test_no_score_depends_on_batch_bucket_or_padding(name):
     """In batches of up to 400 tokens with neighbours of any length; in another order and other batches, or alone."""
     names = NAMES if name in ("gpt2", "gemma2") else NAMES[:2]  # the head is the same for all, but for a soft cap
     model = (*perturbed_model(name), word_tokenizer(VOCABULARY))
-    texts = random_texts(16)
+    texts = random_texts(10)
     together = score(model, texts, names, token_budget=400, progress=False)
     order = np.random.default_rng(1).permutation(len(texts))
     shuffled = score(model, [texts[i] for i in order], names, token_budget=90, progress=False)

@@ -2,13 +2,13 @@
 
 import math
 
-import jax
 import numpy as np
 import pytest
 from child_process import run_python
+from decoder_specs import REQUIRED
 from hypothesis import given
 from hypothesis import strategies as st
-from scored_models import VOCABULARY, small_model
+from scored_models import VOCABULARY, losses_of_tokens, small_model
 
 from tdd.scoring import prefixes as module
 from tdd.scoring import programs
@@ -27,8 +27,7 @@ LIMIT = 64
 
 @pytest.fixture(scope="module")
 def model():
-    lm, params = small_model(positions=LIMIT)
-    return lm, params, jax.jit(lm.logits)
+    return *small_model(positions=LIMIT), None
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +41,8 @@ def made(model, budget=48):
 
 
 def reference(model, prefix, suffixes):
-    """In float64 from the logits of each whole sequence; padding on the right spares compilations."""
-    sums = []
-    for suffix in suffixes:
-        whole = np.concatenate([prefix, suffix])
-        logits = np.asarray(model[2](model[1], np.pad(whole, (0, LIMIT - len(whole)))[None]), np.float64)[0]
-        top = logits.max(-1)
-        log_prob = logits[np.arange(LIMIT - 1), np.roll(np.pad(whole, (0, LIMIT - len(whole))), -1)[:-1]]
-        log_prob = log_prob - top[:-1] - np.log(np.exp(logits - top[:, None]).sum(-1))[:-1]
-        sums.append(log_prob[len(prefix) : len(whole) - 1].sum())
-    return np.array(sums)
+    """Of every token of a suffix but its first, in float64 from the logits of each whole sequence."""
+    return np.array([-losses_of_tokens(model, prefix, suffix).sum() for suffix in suffixes])
 
 
 SUFFIXES = draw(5, 9, 8, 2, 7, 7, 9, seed=1)
@@ -62,12 +53,12 @@ def test_sums_are_those_of_whole_sequences(model, sums, before):
     (shared,) = draw(before)
     found = sums(shared, SUFFIXES)
     assert found.dtype == np.float64
-    np.testing.assert_allclose(found, reference(model, shared, SUFFIXES), rtol=2e-6)
+    np.testing.assert_allclose(found, reference(model, shared, SUFFIXES), rtol=REQUIRED)
 
 
 def test_one_suffix(model, sums):
     (shared,) = draw(11)
-    np.testing.assert_allclose(sums(shared, SUFFIXES[:1]), reference(model, shared, SUFFIXES[:1]), rtol=2e-6)
+    np.testing.assert_allclose(sums(shared, SUFFIXES[:1]), reference(model, shared, SUFFIXES[:1]), rtol=REQUIRED)
 
 
 def test_the_same_call_gives_the_same_bits(sums):
@@ -109,7 +100,7 @@ def test_memory_errors_halve_the_batches(model, monkeypatch):
     monkeypatch.setattr(module, "_trunk", scarce)
     (shared,) = draw(11)
     found = sums(shared, SUFFIXES)
-    np.testing.assert_allclose(found, reference(model, shared, SUFFIXES), rtol=2e-6)
+    np.testing.assert_allclose(found, reference(model, shared, SUFFIXES), rtol=REQUIRED)
     assert sizes[0] == 3
     assert sizes[-1] == 1
     monkeypatch.setattr(module, "_trunk", lambda *given: (_ for _ in ()).throw(MemoryError("RESOURCE_EXHAUSTED")))

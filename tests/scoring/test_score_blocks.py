@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scored_models import random_texts, scored_model
+from scored_models import Stopped, assert_same, random_texts, rows_computed, scored_model, stop_after
 
 import tdd
 from benchmarks.aot.hlo import Module
@@ -22,7 +22,10 @@ from tdd.scoring.inputs import Deferred, Model
 from tdd.scoring.token_stats import Tiling
 from tdd.validate import InputError
 
-TEXTS = [*random_texts(24), *random_texts(24)[:8], *random_texts(8, seed=1)]  # eight of them are in two blocks
+LENGTHS = {"shortest": 22, "longest": 40}  # few buckets, each of which is compiled
+TEXTS = [*random_texts(24, **LENGTHS), *random_texts(24, **LENGTHS)[:8], *random_texts(8, seed=1, **LENGTHS)]
+"""Eight of them are in two blocks."""
+
 SCORES = ("loss", "zlib", "lowercase", "reference", "min_k_plus_plus", "grad_norm")
 
 
@@ -48,26 +51,11 @@ def blocks(monkeypatch):
 
 @pytest.fixture
 def rows(monkeypatch):
-    """Rows that went through a model, batch by batch."""
-    started, original = [], programs.TokenProgram.start
-
-    def spy(self, pieces, *rest):
-        started.append(sum(map(len, pieces)))
-        return original(self, pieces, *rest)
-
-    monkeypatch.setattr(programs.TokenProgram, "start", spy)
-    return started
+    return rows_computed(monkeypatch)
 
 
 def score(model, texts=TEXTS, scores=SCORES, **options):
     return tdd.score(model, texts, scores, **{"token_budget": 256, "progress": False, **options})
-
-
-def assert_same(found, expected, rtol=0.0):
-    assert found.ids == expected.ids
-    np.testing.assert_array_equal(found.num_tokens, expected.num_tokens)
-    for name in expected.values:
-        np.testing.assert_allclose(found[name], expected[name], rtol=rtol, atol=rtol, err_msg=name)
 
 
 def test_blocks_hold_every_text_once_and_are_of_one_size(blocks):
@@ -110,16 +98,6 @@ def test_reference_losses_have_one_unit_in_all_blocks(blocks, monkeypatch):
 
 
 def test_a_store_computes_a_row_once_and_an_interrupted_run_goes_on(blocks, plain, model, other, tmp_path, rows):
-    class Stopped(Exception):
-        pass
-
-    def stop_at(count):
-        def on_batch(done, total):
-            if done == count:
-                raise Stopped
-
-        return on_batch
-
     options = {"reference": other, "scores": [name for name in SCORES if name != "grad_norm"]}
     quiet = score(model, store=tmp_path / "quiet", **options)
     once = sum(rows)
@@ -130,7 +108,7 @@ def test_a_store_computes_a_row_once_and_an_interrupted_run_goes_on(blocks, plai
     assert once == sum(rows)
     for stop in (3, 20):
         with pytest.raises(Stopped):
-            score(model, store=tmp_path / "cut", on_batch=stop_at(stop), **options)
+            score(model, store=tmp_path / "cut", on_batch=stop_after(stop), **options)
     rows.clear()
     found = score(model, store=tmp_path / "cut", **options)
     assert 0 < sum(rows) < once
@@ -186,7 +164,7 @@ def loads(monkeypatch, other):
     return read
 
 
-BESIDE = {"population": [*random_texts(9, seed=2), "w4"]}
+BESIDE = {"population": [*random_texts(9, seed=2, **LENGTHS), "w4"]}
 PREFIX = {"prefix": ["w1 w2 w5 w3"]}
 
 
@@ -219,10 +197,6 @@ def test_without_turns_each_block_would_load_every_checkpoint(blocks, model, loa
 @pytest.mark.slow("long")
 def test_turns_go_on_after_an_interruption(blocks, model, loads, tmp_path, rows):
     """Stopped under the audited model and under each checkpoint; in shards; from a store that has everything."""
-
-    class Stopped(Exception):
-        pass
-
     options = {"scores": ("lira", "rmia"), "reference": ["first", "second"], **BESIDE}
     told = []
     quiet = score(model, store=tmp_path / "quiet", on_batch=lambda *at: told.append(at), **options)
@@ -325,7 +299,7 @@ def test_the_host_waits_in_no_tile_of_the_head(model, block, waits):
 def test_the_head_for_accelerators_makes_the_same_numbers(model, monkeypatch):
     """Whole rows of the vocabulary, tiles of a fixed number, and the statistics that are wanted."""
     names = ("loss", "min_k_plus_plus")
-    expected = score(model, scores=names)
+    expected = score(model, TEXTS[:12], names)
     monkeypatch.setattr(run, "tiling", lambda platform: Tiling(16, None))
     computed, head = [], programs._head
 
@@ -334,7 +308,7 @@ def test_the_head_for_accelerators_makes_the_same_numbers(model, monkeypatch):
         return head(*arguments, **options)
 
     monkeypatch.setattr(programs, "_head", spy)
-    assert_same(score(model, scores=names), expected, 1e-5)
+    assert_same(score(model, TEXTS[:12], names), expected, 1e-5)
     assert set(computed) <= {*range(32, 257, 32)}
     assert len({*computed}) > 1, "a batch that is not full has fewer tiles"
 

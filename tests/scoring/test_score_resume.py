@@ -14,12 +14,11 @@ import textwrap
 import numpy as np
 import pytest
 from failing_disk import FailingDisk, Killed
-from scored_models import random_texts, scored_model
+from scored_models import Stopped, assert_same, random_texts, rows_computed, scored_model, stop_after
 
 import tdd
 from tdd.audit.score import score
 from tdd.records import Scores
-from tdd.scoring import programs
 from tdd.scoring.store import address, namespace
 from tdd.scoring.store.shards import ShardIndex
 from tdd.scoring.table import store_beside, write_scores
@@ -43,38 +42,11 @@ def plain(model):
 
 @pytest.fixture
 def rows(monkeypatch):
-    """Rows that went through a model, batch by batch."""
-    started, original = [], programs.TokenProgram.start
-
-    def spy(self, pieces, *rest):
-        started.append(sum(map(len, pieces)))
-        return original(self, pieces, *rest)
-
-    monkeypatch.setattr(programs.TokenProgram, "start", spy)
-    return started
+    return rows_computed(monkeypatch)
 
 
 def run(model, texts, scores=SCORES, **options):
     return score(model, texts, scores, **{"token_budget": 256, "progress": False, **options})
-
-
-def assert_same(got, expected, rtol=0.0):
-    assert got.ids == expected.ids
-    for name in expected.values:
-        np.testing.assert_allclose(got[name], expected[name], rtol=rtol, atol=rtol, err_msg=name)
-    np.testing.assert_array_equal(got.num_tokens, expected.num_tokens)
-
-
-class Stopped(Exception):
-    """Stands for Ctrl-C."""
-
-
-def stop_after(batches):
-    def stop(done, total):
-        if done == batches:
-            raise Stopped
-
-    return stop
 
 
 def test_nothing_is_scored_twice(model, plain, tmp_path, rows):

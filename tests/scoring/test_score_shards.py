@@ -9,7 +9,7 @@ import gpt2_files
 import numpy as np
 import pytest
 from process_launcher import Launcher, until
-from scored_models import random_texts, scored_model
+from scored_models import random_texts, rows_computed, scored_model
 
 import tdd
 from tdd.cli import main
@@ -55,15 +55,7 @@ def plain(model):
 
 @pytest.fixture
 def rows(monkeypatch):
-    """Rows that went through a model, batch by batch."""
-    started, original = [], programs.TokenProgram.start
-
-    def spy(self, pieces, *rest):
-        started.append(sum(map(len, pieces)))
-        return original(self, pieces, *rest)
-
-    monkeypatch.setattr(programs.TokenProgram, "start", spy)
-    return started
+    return rows_computed(monkeypatch)
 
 
 def score(model, texts=TEXTS, scores=SCORES, **options):

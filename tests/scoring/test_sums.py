@@ -1,8 +1,8 @@
 """Sums of log-probabilities of sequences: every row once, every shared prefix once, whatever was asked before."""
 
-import jax
 import numpy as np
-from scored_models import VOCABULARY, small_model
+from decoder_specs import REQUIRED
+from scored_models import VOCABULARY, losses_of_tokens, small_model
 
 from tdd.scoring.devices import find_devices
 from tdd.scoring.inputs import Model
@@ -11,9 +11,8 @@ from tdd.scoring.sums import LogProbSums, Row
 
 def reference(lm, params, row):
     """In float64 from the logits of the whole row."""
-    table = np.asarray(jax.nn.log_softmax(lm.logits(params, row.tokens[None])[0]), np.float64)
-    places = np.arange(row.first_target, len(row.tokens))
-    return table[places - 1, row.tokens[places]].sum()
+    model = lm, params, None
+    return -losses_of_tokens(model, [], row.tokens)[row.first_target - 1 :].sum()
 
 
 def test_rows_and_prefixes_are_computed_once():
@@ -34,7 +33,7 @@ def test_rows_and_prefixes_are_computed_once():
     )
     found = sums([(sharing[0],), (sharing[1],), (sharing[0],), (whole[0], whole[1])])
     one, two, three, four = (reference(lm, params, row) for row in (*sharing[:2], *whole))
-    np.testing.assert_allclose(found.log_probs, [one, two, one, three + four], rtol=2e-6)
+    np.testing.assert_allclose(found.log_probs, [one, two, one, three + four], rtol=REQUIRED)
     assert found.log_probs[0] == found.log_probs[2]
     assert found.num_rows.tolist() == [1, 1, 0, 2]
     assert found.num_tokens.tolist() == [28, 9, 0, 16]
@@ -42,5 +41,5 @@ def test_rows_and_prefixes_are_computed_once():
     again = sums([(whole[0],), (sharing[2],)])
     assert again.num_rows.tolist() == [0, 1]
     assert again.num_tokens.tolist() == [0, 28]
-    np.testing.assert_allclose(again.log_probs, [three, reference(lm, params, sharing[2])], rtol=2e-6)
+    np.testing.assert_allclose(again.log_probs, [three, reference(lm, params, sharing[2])], rtol=REQUIRED)
     assert sum(done) == 6

@@ -1,7 +1,11 @@
 """One small spec for each way in which a decoder can differ, by the family that it is like."""
 
+import functools
+
 import jax
+import jax.numpy as jnp
 import numpy as np
+import rounding
 
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
@@ -9,6 +13,7 @@ from tdd.models.rotary import RotaryPositions
 from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
 
 VOCABULARY = 90
+REQUIRED = 1e-5  # the difference of logits from torch's that is allowed at most
 POSITIONS = 48
 
 
@@ -105,10 +110,32 @@ SPECS = {
 }
 
 
+@functools.cache
 def perturbed_model(name, seed=0):
-    """(lm, params) of a spec; no bias is 0 and no norm's factor 1, which would hide that it is left out."""
-    spec = SPECS[name]
-    leaves, tree = jax.tree.flatten(init_params(spec, jax.random.key(seed)))
+    """(lm, params) of a spec."""
+    return language_model(SPECS[name]), perturbed_params(SPECS[name], seed)
+
+
+def perturbed_params(spec, seed=0, *, spread=0.2, dtype=jnp.float32):
+    """Random parameters; no bias is 0 and no norm's factor 1, which would hide that it is left out.
+
+    NumPy draws them: a program that does would be compiled for every spec.
+    """
+    leaves, tree = jax.tree_util.tree_flatten_with_path(jax.eval_shape(lambda: init_params(spec, jax.random.key(0))))
     rng = np.random.default_rng(seed)
-    moved = [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
-    return language_model(spec), jax.tree.unflatten(tree, moved)
+    factor = 1 - getattr(spec.norm, "plus_one", False)
+    drawn = [factor * (path[-1].key == "scale") + spread * rng.normal(size=leaf.shape) for path, leaf in leaves]
+    return jax.tree.unflatten(tree, [jnp.asarray(leaf, dtype) for leaf in drawn])
+
+
+def roundings(spec, length):
+    """The longest chain of roundings up to a logit: in each layer its longest sum, then that of the readout."""
+    mlps = spec.layer_mlps or (spec.mlp,)
+    sums = spec.width, length, spec.attention.num_heads * spec.attention.head_dim, *(mlp.width for mlp in mlps)
+    return spec.num_layers * max(sums) + spec.width
+
+
+def assert_logits(found, exact, chain):
+    """Logits that a chain of float32 roundings may have moved, by what the largest of them allows and REQUIRED."""
+    scale = min(np.abs(exact).max(), REQUIRED / rounding.gamma(chain))
+    rounding.assert_close(found, exact, roundings=chain, scale=scale)

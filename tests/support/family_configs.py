@@ -127,6 +127,12 @@ CONFIGURATIONS = {
 }
 """The parity table."""
 
+ONE_OF_EACH = [
+    "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
+    "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
+]
+
 VARIANTS = {
     "gpt2, untied, exact gelu": {**_GPT2, "tie_word_embeddings": False, "activation_function": "gelu"},
     "gpt2, inner width, relu": {**_GPT2, "n_inner": 40, "activation_function": "relu"},

@@ -4,11 +4,12 @@ import functools
 
 import jax
 import numpy as np
+from decoder_specs import perturbed_params
 from word_tokenizer import word_tokenizer
 
-from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
+from tdd.scoring import programs
 
 VOCABULARY = 300
 
@@ -23,11 +24,7 @@ def small_model(seed=0, *, vocabulary=VOCABULARY, positions=64, width=16):
         attention=Attention(2, width // 2, ((width // 2) ** -0.5,) * 2),
         mlp=Mlp(3 * width, "gelu_tanh"),
     )
-    params = init_params(spec, jax.random.key(seed))
-    leaves, tree = jax.tree.flatten(params)
-    rng = np.random.default_rng(seed)
-    moved = [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
-    return language_model(spec), jax.tree.unflatten(tree, moved)
+    return language_model(spec), perturbed_params(spec, seed)
 
 
 def scored_model(seed=0, *, bos=False, **sizes):
@@ -66,6 +63,38 @@ def losses_of_tokens(model, before, tokens):
 @functools.partial(jax.jit, static_argnums=0)
 def _logits(lm, params, row):
     return lm.logits(params, row)
+
+
+class Stopped(Exception):
+    """Stands for Ctrl-C."""
+
+
+def stop_after(batches):
+    def on_batch(done, total):
+        if done == batches:
+            raise Stopped
+
+    return on_batch
+
+
+def rows_computed(monkeypatch):
+    """Rows that go through a model from now on, batch by batch."""
+    started, original = [], programs.TokenProgram.start
+
+    def spy(self, pieces, *rest):
+        started.append(sum(map(len, pieces)))
+        return original(self, pieces, *rest)
+
+    monkeypatch.setattr(programs.TokenProgram, "start", spy)
+    return started
+
+
+def assert_same(found, expected, rtol=0.0):
+    """Tables of scores are equal, to the bit or but for rounding."""
+    assert found.ids == expected.ids
+    np.testing.assert_array_equal(found.num_tokens, expected.num_tokens)
+    for name in expected.values:
+        np.testing.assert_allclose(found[name], expected[name], rtol=rtol, atol=rtol, err_msg=name)
 
 
 def _word(index):
