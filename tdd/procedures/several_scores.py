@@ -180,6 +180,10 @@ class BestScore(Procedure):
         check_options(self, rule=("deterministic", "randomized"))
 
     @property
+    def randomised(self) -> bool:  # noqa: D102
+        return self.rule == "randomized"
+
+    @property
     def guarantee(self) -> Guarantee:  # noqa: D102
         return GUARANTEES["best_score"]
 

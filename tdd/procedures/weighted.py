@@ -269,6 +269,10 @@ class Weighted(Procedure):
         check_options(self, rule=weighted.PRUNES)
 
     @property
+    def randomised(self) -> bool:  # noqa: D102
+        return self.rule != "deterministic"
+
+    @property
     def needs(self) -> tuple[str, ...]:  # noqa: D102
         return ("calibration", "weights", "calibration_weights")
 
