@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.checks import cluster_sizes, effective_calibration_size, resolution, symmetry
+from tdd.audit.checks import cluster_sizes, effective_calibration_size, repeated_value, resolution, symmetry
 from tdd.audit.decide import (
     Choices,
     Decision,
@@ -34,7 +34,8 @@ _RULE = (
     "A verdict is withheld where a test speaks against exchangeability: the blind baseline, the sizes of clusters, or, "
     "where more than 1% of the calibration items or of the candidates are copies or parts of texts of the other role, "
     "their number against random divisions of the same items; for knockoffs alone the symmetry test. The levels of "
-    "these tests add up to 1%: where the assumptions hold, that happens in at most 1% of runs."
+    "these tests add up to 1%: where the assumptions hold, that happens in at most 1% of runs. It is also withheld "
+    "where one value of a score is that of most items of a role, whatever the assumptions."
 )
 
 _UNITS = {
@@ -136,6 +137,7 @@ def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, text
                 decision.min_selections,
                 decision.null,
             )
+    checks["repeated_value"] = repeated_value(evidence)
     checks["symmetry"] = symmetry(evidence, getattr(choices.procedure, "rule", ""))
     checks["cluster_sizes"] = cluster_sizes(evidence, decision.unit, choices.seed)
     return checks
@@ -166,6 +168,8 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
     sizes, shared = checks.get("cluster_sizes"), checks.get("sharing")
     baseline = checks.get("blind_baseline")
     level = _LEVEL / max(1, sum(check is not None for check in (sizes, shared, baseline))) * (1 + 1e-9)
+    if (repeated := checks.get("repeated_value")) is not None:
+        failed.append(repeated.warning)
     if sizes is not None and sizes.p_value <= level:
         failed.append(sizes.warning)
     if calibrated and baseline is not None and baseline.warning and baseline.p_value <= level:

@@ -21,6 +21,7 @@ _DRAWS = 999
 _LARGE = Fraction(1, 20)
 _MANY_CUT = 0.1
 _NAMED = 3
+_FEWEST = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +85,38 @@ def resolution(
             f"{for_one} calibration items would allow a single selection"
         )
     return Resolution(1 / (num_calibration + 1), min(min_selections, num_tests + 1), for_one, warning)
+
+
+@dataclasses.dataclass(frozen=True)
+class RepeatedValue:
+    """A score that one value of which most items of a role have: it says nothing about them."""
+
+    score: str  # its name
+    role: str  # "calibration items" or "candidates"
+    value: float  # the value
+    count: int  # items that have it
+    total: int  # items of the role with a score
+    warning: str  # the finding in words
+
+
+def repeated_value(evidence: Evidence) -> RepeatedValue | None:
+    """The first score one value of which more than half of the items of a role have; None without one.
+
+    Roles with fewer than five scored items are left out.
+    """
+    for role, panel in (("calibration items", evidence.calibration), ("candidates", evidence.scores)):
+        for name, column in zip(evidence.names, np.atleast_2d(np.asarray(panel, np.float64)), strict=True):
+            values, counts = np.unique(column[~np.isnan(column)], return_counts=True)
+            total = int(counts.sum())
+            if total < _FEWEST or 2 * counts.max() <= total:
+                continue
+            value, count = float(values[np.argmax(counts)]), int(counts.max())
+            warning = (
+                f"{count} of {total} {role} have the same {name}, {value:g}, so it cannot tell them apart: such "
+                "numbers come from a scorer that failed or a server that computed nothing"
+            )
+            return RepeatedValue(name, role, value, count, total, warning)
+    return None
 
 
 def effective_calibration_size(scores: np.ndarray, texts: Texts | None = None) -> EffectiveCalibration:

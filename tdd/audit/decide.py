@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -22,6 +23,7 @@ from tdd.procedures.bounds import FdpBounds
 from tdd.procedures.fdp_template import LARGE
 from tdd.procedures.procedure import Procedure, as_procedure, check_no_options
 from tdd.records import ClusterSelection, Evidence, Guarantee, KnockoffSelection, Null, Selection
+from tdd.runs.folder import drawn_seed
 from tdd.validate import InputError, arrays
 
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
@@ -42,11 +44,19 @@ class Choices:
 
 
 def choose(
-    method: Any, *, alpha: float, delta: float, seed: int, null: str | None, others: Mapping[str, Any]
+    method: Any,
+    *,
+    alpha: float,
+    delta: float,
+    seed: int | None,
+    null: str | None,
+    others: Mapping[str, Any],
+    out: str | os.PathLike[str] | None = None,
 ) -> Choices:
     """Check the choices of an audit, none of whose `others`, the further keywords, may be an option of a procedure.
 
-    `delta` is also the option delta of a procedure that has one, unless `method` names another.
+    `delta` is also the option delta of a procedure that has one, unless `method` names another. Without a seed it is 0,
+    and for a randomised procedure that of the run in the folder `out`, or a new draw from the operating system.
 
     Raises:
       InputError: as `tdd.procedure`; a null that the procedure does not test, a level out of range.
@@ -63,6 +73,8 @@ def choose(
         )
     arrays.check_level(alpha)
     arrays.check_level(delta, "delta")
+    if seed is None:
+        seed = drawn_seed(out) if procedure.randomised else 0
     arrays.check_seed(seed)
     has_delta = "delta" in {field.name for field in dataclasses.fields(procedure)}
     if has_delta and isinstance(method, str) and "delta=" not in method:

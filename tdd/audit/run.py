@@ -80,7 +80,7 @@ def run_audit(
     flagged: Any = ...,
     calibration_flagged: Any = ...,
     out: str | os.PathLike[str] | None = ...,
-    seed: int = ...,
+    seed: int | None = ...,
     shard: None = None,
     **scoring: Any,
 ) -> Audit: ...
@@ -112,7 +112,7 @@ def run_audit(
     flagged: Any = None,
     calibration_flagged: Any = None,
     out: str | os.PathLike[str] | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     shard: tuple[int, int] | str | None = None,
     **scoring: Any,
 ) -> Audit | None:
@@ -154,7 +154,9 @@ def run_audit(
       flagged: ids of the candidates that a rule flagged, as n-gram hits: only these are decided on.
       calibration_flagged: those of the calibration texts, by the same rule; without it a warning says what is assumed.
       out: run folder; an interrupted run continues there.
-      seed: seed of the diagnostics, of random choices in the decision and of the simulation behind the bounds.
+      seed: seed of the diagnostics, of random choices in the decision and of the simulation behind the bounds; None is
+        0, and for a randomised rule a draw from the operating system, which `run["seed"]` records and a run in the same
+        folder takes again.
       shard: (i, n) or "i/n", from 0: compute only part i of n of the scores, into `out` (or `store`), decide nothing,
         and return None; see `tdd.score`. The same call without a shard decides.
       **scoring: passed to `tdd.score` (revision, reference, corpus, prefix, dtype, token_budget, long_texts, ...). For
@@ -168,7 +170,7 @@ def run_audit(
       InputError: anything that cannot be used; written are at most `inputs.json` and the scoring of blocks before.
     """
     others = {name: value for name, value in scoring.items() if name not in ScoreOptions.__annotations__}
-    choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
+    choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others, out=out)
     procedure = choices.procedure
     deciding, names = _score_names(procedure, score, extra_scores, scoring, samples=model is None, field=image_field)
     pictures, options = None, {}
@@ -198,7 +200,9 @@ def run_audit(
     else:
         provenance = _read_beside(models, text_field, procedure, scoring, pictures)
     options |= {**_options(choices, deciding, names, inputs, scoring), **(flags.options if flags else {})}
-    folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, {"seed": seed, **options})
+    drawn = choices.seed if procedure.randomised and seed is None else None
+    identity = {"seed": choices.seed, **options}
+    folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, identity, drawn)
     _place_scoring(scoring, folder, pictures)
     if part is not None:
         _score_under(models, provenance, inputs, names, scoring, part)
@@ -359,14 +363,18 @@ def _options(
 
 
 def _open_folder(
-    folder: pathlib.Path, provenance: Sequence[Mapping[str, Any]], inputs: Inputs, options: Mapping[str, Any]
+    folder: pathlib.Path,
+    provenance: Sequence[Mapping[str, Any]],
+    inputs: Inputs,
+    options: Mapping[str, Any],
+    drawn: int | None,
 ) -> pathlib.Path:
     """Create the run folder, or accept one of the same run."""
     hashes = [texts.sha256 for texts in inputs.roles.values()]
     if inputs.clusters:
         hashes.append(fingerprint([inputs.clusters, inputs.calibration_clusters]))
     identity = fingerprint({"model": provenance, "inputs": hashes, **options})
-    open_run_folder(folder, identity, f"audit of {', '.join(model['name'] for model in provenance)}")
+    open_run_folder(folder, identity, f"audit of {', '.join(model['name'] for model in provenance)}", drawn)
     return folder
 
 

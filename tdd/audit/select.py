@@ -34,7 +34,7 @@ def select(
     delta: float = 0.05,
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     **columns: Any,
 ) -> Audit:
     """Select items from a table of scores.
@@ -54,7 +54,9 @@ def select(
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       out: run folder to write.
-      seed: seed of random choices in the decision and of the simulation behind the bounds.
+      seed: seed of random choices in the decision and of the simulation behind the bounds; None is 0, and for a
+        randomised rule a draw from the operating system, which `run["seed"]` records and a run in the same folder
+        takes again.
       **columns: passed to `load_score_table` (role_field, calibration, label_field, higher_is_member, ...).
 
     Returns:
@@ -65,7 +67,7 @@ def select(
     """
     known = inspect.signature(load_score_table).parameters
     others = {name: value for name, value in columns.items() if name not in known}
-    choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
+    choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others, out=out)
     procedure, name = choices.procedure, choices.procedure.name
     names = () if score is None else as_names(score, "score")
     knockoffs = as_names(knockoffs, "knockoffs")
@@ -137,8 +139,9 @@ def select(
     inputs = {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}}
     audit = assemble(choices, evidence, items, options=options, inputs=inputs)
     if out is not None:
-        identity = fingerprint({"inputs": table.sha256, "seed": seed, **options})
-        open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}")
+        identity = fingerprint({"inputs": table.sha256, "seed": choices.seed, **options})
+        drawn = choices.seed if procedure.randomised and seed is None else None
+        open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}", drawn)
         audit.save(pathlib.Path(out))
     return audit
 

@@ -298,7 +298,7 @@ def _write_paraphrases(arguments: argparse.Namespace) -> None:
             api_key_variable=arguments.api_key_variable,
             audited=arguments.model[0],
             versions=arguments.paraphrases,
-            seed=arguments.seed,
+            seed=arguments.seed or 0,
         )
         setattr(arguments, role, str(folder / role / TABLE))
     arguments.text_field, arguments.id_field, arguments.input_format = "text", "id", None

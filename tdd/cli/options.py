@@ -121,7 +121,7 @@ options of the methods, the default first:
   ptdi         proportion=storey, subtraction, moment or none;
                eta=0.05, the region of presumed non-members;
                unit=cluster, item or drawn (with --group-field)
-  best_score   rule=deterministic or randomized (by --seed; more power)
+  best_score   rule=deterministic or randomized (more power)
   combined_score
                rule=split or cross_fit;
                learn_from=candidates or members (with --members)
@@ -161,7 +161,12 @@ def add_decision(parser: CommandParser) -> None:
         default=0.05,
         help="the simultaneous bounds hold with confidence 1 - DELTA (default: %(default)s)",
     )
-    group.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    group.add_argument(
+        "--seed",
+        type=int,
+        help="random seed (default: 0; for a randomised rule a draw from the operating system, which the run records "
+        "and a run in the same folder takes again)",
+    )
     group.add_argument(
         "--members",
         metavar="FILE",

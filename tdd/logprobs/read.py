@@ -17,7 +17,14 @@ import numpy as np
 
 from tdd.logprobs import plain, servers
 from tdd.logprobs.record import Entry, LogProbs, check_one_layout, joined, masks_of
-from tdd.logprobs.statistics import STATISTICS, check_log_probs, check_numbers, check_statistics
+from tdd.logprobs.statistics import (
+    STATISTICS,
+    check_informative,
+    check_log_probs,
+    check_numbers,
+    check_statistics,
+    check_sums,
+)
 from tdd.texts import Rows, hash_texts, read_rows
 from tdd.texts import rows as text_checks
 from tdd.validate import InputError
@@ -92,6 +99,9 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     choices = [_log_probs(rows.source, entry, reading, scale, 0) for entry in several]
     if reading.floor is not None:
         choices = [np.maximum(values, reading.floor) for values in choices]
+    if all("log_prob" in one.statistics for one in read):
+        of_choices = choices or [one.statistics["log_prob"].sum(keepdims=True) for one in read]
+        check_sums(rows.source, [entry.place for entry in entries], of_choices)
     if num_floored := sum(one.num_floored for one in read):
         _logger.warning(
             "%s: %d log-probabilities are at or below %g, which servers write for minus infinity; they count as %g",
@@ -177,6 +187,8 @@ def _positions(source: str, entry: Entry, reading: Reading, scale: float) -> _Po
     for name in (name for name in STATISTICS if name in lists):
         with np.errstate(over="ignore"):  # what becomes infinite is refused
             found[name] = check_numbers(source, entry.place, lists[name][offset:], offset, name) * scale
+    if "log_prob" in found:
+        check_informative(f"{source}: {entry.place}", found["log_prob"])
     check_statistics(f"{source}: {entry.place}", found, scale, offset)
     length = len(next(iter(found.values())))
     masks, ids = masks_of(source, entry, offset, length), np.array(entry.token_ids[offset:], np.int64)

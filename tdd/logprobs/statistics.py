@@ -83,6 +83,52 @@ def check_log_probs(
         )
 
 
+_ALIKE = 4
+"""Log-probabilities of so many tokens of a text are never all equal; those of fewer may be, when they are rounded."""
+
+_CAUSE = (
+    "a server that does not compute the prompt's log-probabilities (as one that ignores echo) fills such numbers in; "
+    "ask again, and compare one text with a server that does"
+)
+
+
+def check_informative(where: str, nats: np.ndarray) -> None:
+    """Not zero at every token, and not one number at four or more."""
+    if len(nats) > 1 and not nats.any():
+        raise InputError(f"{where}: all {len(nats)} log-probabilities are 0, which no text has: {_CAUSE}")
+    if len(nats) >= _ALIKE and (nats == nats[0]).all():
+        raise InputError(
+            f"{where}: all {len(nats)} log-probabilities are {nats[0]:g}, and those of a text differ: {_CAUSE}"
+        )
+
+
+def check_sums(source: str, places: Sequence[str], sums: Sequence[np.ndarray]) -> None:
+    """No item whose choices all have the log-likelihood 0, and no file whose items all have the same.
+
+    Args:
+      source: the file.
+      places: where each item stands.
+      sums: log-likelihoods of each item's choices, or of the item.
+    """
+    for place, values in zip(places, sums, strict=True):
+        if len(values) > 1 and not values.any():
+            raise InputError(
+                f"{source}: {place}: the log-likelihoods of all {len(values)} choices are 0, which no model gives: "
+                f"{_CAUSE}"
+            )
+    firsts = np.array([values[0] for values in sums])
+    zeros = int(np.count_nonzero(firsts == 0))
+    if len(firsts) > 1 and (firsts == firsts[0]).all() and (zeros or len(firsts) >= _ALIKE):
+        raise InputError(
+            f"{source}: all {len(firsts)} items have the log-likelihood {firsts[0]:g}, and those of texts differ: "
+            f"{_CAUSE}"
+        )
+    if 2 * zeros > len(firsts) > 1:
+        raise InputError(
+            f"{source}: {zeros} of {len(firsts)} items have the log-likelihood 0, which few texts have: {_CAUSE}"
+        )
+
+
 def check_statistics(where: str, nats: Mapping[str, np.ndarray], scale: float, offset: int) -> None:
     """Each statistic finite and of its sign, and no two of them impossible together.
 

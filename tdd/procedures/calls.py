@@ -45,6 +45,39 @@ def as_floating(values: Any) -> jax.Array:
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
 
 
+def key_of(key: jax.Array, *evidence: tuple[Any, Any]) -> jax.Array:
+    """Return a key with a hash of the evidence folded in, so that one constant key draws anew for other evidence.
+
+    A guarantee over the draw of a randomised rule holds for each audit if its key is random. Where people pass the same
+    key in every audit, the hash varies the draw from one audit to the next. The same values give the same key, in any
+    order of the items, under `jit`, and with further items that are masked out.
+
+    Args:
+      key: PRNG key.
+      *evidence: (values [..., items], mask [items] or None); NaN and masked values count as absent.
+    """
+    return _folded(key, [(arrays.as_rows(values, "evidence"), mask) for values, mask in evidence])
+
+
+@jax.jit
+def _folded(key: jax.Array, evidence: list[tuple[jax.Array, jax.Array | None]]) -> jax.Array:
+    total, row = jnp.uint32(0), 0
+    for values, mask in evidence:
+        values = jnp.asarray(values).astype(jnp.float32)
+        real = jnp.broadcast_to(known(values, mask), values.shape).reshape(-1, values.shape[-1])
+        words = jax.lax.bitcast_convert_type(jnp.where(real, values.reshape(real.shape), 0) + 0.0, jnp.uint32)
+        salts = jnp.arange(row, row := row + len(words), dtype=jnp.uint32)[:, None] * jnp.uint32(0x9E3779B9)
+        total += jnp.sum(jnp.where(real, _mixed(_mixed(words) ^ salts), 0), dtype=jnp.uint32)
+    return jax.random.fold_in(key, total)
+
+
+def _mixed(words: jax.Array) -> jax.Array:
+    """MurmurHash3's finaliser (Appleby 2011): every bit of a word changes about half of the bits of the result."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        words = (words ^ (words >> shift)) * jnp.uint32(factor)
+    return words ^ (words >> 16)
+
+
 def level_operand(alpha: Any, name: str = "alpha") -> Any:
     """Return a level as an operand of a jitted function: a number as an exact fraction, whose digits may be traced."""
     if isinstance(alpha, (Tracer, lattice.Level)):

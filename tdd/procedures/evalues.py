@@ -11,7 +11,7 @@ import numpy as np
 
 from tdd.kernels import conformal, evalues
 from tdd.kernels.evalues import EStepUp
-from tdd.procedures.calls import in_own_precision, level_operand, narrowed, order_preserving
+from tdd.procedures.calls import in_own_precision, key_of, level_operand, narrowed, order_preserving
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
 
@@ -46,13 +46,15 @@ def e_bh(e_values: Any, alpha: Any, *, mask: Any = None, key: jax.Array | None =
 
     Guarantee: FDR <= alpha under any dependence, finite-sample, if the e-values of the nulls have means of at most 1
     (or sum to at most m in expectation) (Wang & Ramdas 2022). With `key` the same, over its draw too, and never fewer
-    rejections (Xu & Ramdas 2023); drawing another key because of what the first selected voids it.
+    rejections (Xu & Ramdas 2023): the key is part of the guarantee. Take a random one for each call, from the operating
+    system or a chain of `jax.random.split`; drawing another because of what the first selected voids the guarantee.
 
     Args:
       e_values: [m] not negative, +inf allowed; NaN is left out of m.
       alpha: level in (0, 1); may be traced. Equality is decided in favour of rejection within four machine epsilons.
       mask: [m] bool, True = real item.
-      key: PRNG key for randomised e-BH, which divides the e-values by one uniform number.
+      key: PRNG key for randomised e-BH, which divides the e-values by one uniform number, drawn from the key and a hash
+        of the e-values.
 
     Returns:
       `EStepUp(reject, adjusted, threshold, num_rejected, num_tests)`.
@@ -66,7 +68,8 @@ def e_bh(e_values: Any, alpha: Any, *, mask: Any = None, key: jax.Array | None =
     uniform = None
     if key is not None:
         arrays.check_key(key, "randomised e-BH")
-        uniform = drawn_uniform(key)
+        e_values = arrays.as_vector(e_values, "e_values")
+        uniform = drawn_uniform(key_of(key, (e_values, mask)))
     return _decided(functools.partial(_e_bh, uniform=uniform), e_values, alpha, mask)
 
 

@@ -17,6 +17,7 @@ from jax.core import Tracer
 from tdd.kernels import clusters as cluster_kernels
 from tdd.kernels import conformal
 from tdd.procedures.calls import (
+    key_of,
     ordered_scores,
 )
 from tdd.records import Guarantee, Null
@@ -106,6 +107,7 @@ def conformal_p_values(
         key = None  # draws nothing
     else:
         arrays.check_key(key, f'tie_break="{tie_break}"')
+        key = key_of(key, (calibration, calibration_mask), (scores, mask))
     return _conformal(*samples, masks, key, null=null, tie_break=tie_break)
 
 

@@ -77,6 +77,11 @@ class Procedure(abc.ABC):
         """Required fields of `Evidence` beside the scores."""
         return ("calibration",)
 
+    @property
+    def randomised(self) -> bool:
+        """Whether the guarantee is an average over the draw of the key: a key must then not serve every audit."""
+        return False
+
     def selection(self, step: StepUp, p_values: Any, num_calibration: Any, min_selections: Any = 1) -> Selection:
         """Return the selection of a step-up or step-down procedure on p-values.
 

@@ -13,7 +13,15 @@ import numpy as np
 
 from tdd.kernels import conformal, discriminant, evalues, stepup
 from tdd.procedures.bounds import fdp_bounds_of_selection
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, first_items, half_level, level_operand, ordered_panels, tracing
+from tdd.procedures.calls import (
+    CHOSEN_BEFOREHAND,
+    first_items,
+    half_level,
+    key_of,
+    level_operand,
+    ordered_panels,
+    tracing,
+)
 from tdd.procedures.evalues import drawn_uniform
 from tdd.procedures.procedure import Procedure, WithOption, check_options, masks, min_selections_by_rank
 from tdd.records import CombinedSelection, Evidence, Guarantee, Null, Selection
@@ -102,6 +110,8 @@ def best_score(
     if key is not None:
         arrays.check_key(key, "randomised e-BH")
     panels = ordered_panels(calibration, scores, calibration_mask, mask)
+    if key is not None:
+        key = key_of(key, (calibration, calibration_mask), (scores, mask))
     return _best_score(*panels, level_operand(alpha), key, null=null)
 
 
@@ -168,6 +178,10 @@ class BestScore(Procedure):
 
     def __post_init__(self) -> None:
         check_options(self, rule=("deterministic", "randomized"))
+
+    @property
+    def randomised(self) -> bool:  # noqa: D102
+        return self.rule == "randomized"
 
     @property
     def guarantee(self) -> Guarantee:  # noqa: D102

@@ -19,7 +19,7 @@ from jax.core import Tracer
 from tdd.kernels import combine as cauchy_combination
 from tdd.kernels import conformal, evalues, merge, pooled_ranks, stepup
 from tdd.procedures.bounds import fdp_bounds_of_selection
-from tdd.procedures.calls import first_items, half_level, level_operand, ordered_panels, tracing
+from tdd.procedures.calls import first_items, half_level, key_of, level_operand, ordered_panels, tracing
 from tdd.procedures.evalues import drawn_uniform
 from tdd.procedures.procedure import WithOption, masks, min_selections_by_rank
 from tdd.procedures.several_scores import choose, num_rejections, weights_of_detectors
@@ -195,6 +195,8 @@ def td4eval(
         arrays.check_key(key, f'combine="{combine}"')
     pad = key is None and not tracing(alpha)  # a key's draws depend on the sizes
     panels = ordered_panels(calibration, scores, calibration_mask, mask, pad=pad)
+    if key is not None:
+        key = key_of(key, (calibration, calibration_mask), (scores, mask))
     if weights is not None:
         weights = _as_weights(weights, panels[0].shape[0])
     if split is not None:

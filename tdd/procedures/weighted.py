@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import conformal, weighted
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, known, level_operand, order_preserving
+from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, key_of, known, level_operand, order_preserving
 from tdd.procedures.procedure import Procedure, check_options, masks
 from tdd.records import Evidence, Guarantee, Null, Selection, pytree
 from tdd.validate import InputError, arrays
@@ -163,6 +163,7 @@ def weighted_conformal_selection(
         key = None
     else:
         arrays.check_key(key, f'prune="{prune}"')
+        key = key_of(key, (calibration, calibration_mask), (scores, mask))
     return _selection(*operands, masks, level_operand(alpha), key, null=null, prune=prune)
 
 
@@ -266,6 +267,10 @@ class Weighted(Procedure):
 
     def __post_init__(self) -> None:
         check_options(self, rule=weighted.PRUNES)
+
+    @property
+    def randomised(self) -> bool:  # noqa: D102
+        return self.rule != "deterministic"
 
     @property
     def needs(self) -> tuple[str, ...]:  # noqa: D102

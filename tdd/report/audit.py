@@ -217,6 +217,7 @@ _FINDINGS = {
         "{size} of {num_given} items ({num_missing} without score, {num_repeated} repeated), {num_distinct} distinct "
         "scores",
     ),
+    "repeated_value": ("values of the score", "{count} of {total} {role} have the same {score}"),
     "symmetry": (
         "knockoff symmetry",
         "p = {p_value:.3g} on {num_items} known non-members; {num_leaning} of them look like members (about "

@@ -6,6 +6,7 @@ same run. `run.json` holds everything that the report says; it appears last, who
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import datetime
@@ -14,8 +15,10 @@ import io
 import json
 import logging
 import math
+import os
 import pathlib
 import platform
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -144,8 +147,18 @@ def read_sealed(place: pathlib.Path, schema: int, again: str) -> dict[str, Any]:
     return record
 
 
-def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
-    """Create the folder, or accept one that is empty or holds the same run.
+def drawn_seed(folder: str | os.PathLike[str] | None) -> int:
+    """A seed from the operating system; in a folder that holds a run whose seed was drawn, that one again."""
+    held: Any = None
+    if folder is not None:
+        with contextlib.suppress(OSError, ValueError):
+            held = json.loads(pathlib.Path(folder, "inputs.json").read_text("utf-8"))
+    seed = held.get("drawn_seed") if isinstance(held, dict) else None
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) else secrets.randbelow(2**32)
+
+
+def open_run_folder(folder: pathlib.Path, identity: str, summary: str, drawn: int | None = None) -> None:
+    """Create the folder, or accept one that is empty or holds the same run; `drawn` is a seed to be kept for it.
 
     Raises:
       InputError: it holds something else, or cannot be written.
@@ -162,7 +175,8 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
         raise InputError(f"output folder {folder} is not empty and holds no run; give a new or an empty folder")
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(marker, to_json({"fingerprint": identity, "summary": summary}).encode())
+    kept = {} if drawn is None else {"drawn_seed": drawn}
+    write_atomically(marker, to_json({"fingerprint": identity, "summary": summary, **kept}).encode())
 
 
 def read_run(folder: pathlib.Path) -> dict[str, Any]:

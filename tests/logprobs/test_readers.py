@@ -103,7 +103,7 @@ def test_a_position_in_no_slice_is_not_counted_as_floored(caplog):
 
 
 def test_roundings_of_one_are_zero():
-    np.testing.assert_array_equal(read([plain(1e-7, 0, -0.0)]).tokens[0], [0, 0, 0])
+    np.testing.assert_array_equal(read([plain(1e-7, 0, -0.0, -1)]).tokens[0], [0, 0, 0, -1])
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,8 @@ def test_entropies_of_distributions_are_accepted(seed, vocabulary, scale, dtype)
     logits = np.random.default_rng(seed).normal(size=(20, vocabulary)) * scale
     p = np.exp(logits - logits.max(-1, keepdims=True))
     p = np.maximum((p / p.sum(-1, keepdims=True)).astype(dtype).astype(np.float64), 1e-10)
-    lists = {**statistics(p), "log_probs": np.minimum(np.log(p[:, 0]), 0).tolist()}
+    own = np.concatenate([p[:1].max(-1), p[1:, 0]])  # the tokens' own, not all of the least probability
+    lists = {**statistics(p), "log_probs": np.minimum(np.log(own), 0).tolist()}
     found = score_log_probs([lists], (*RENYI, "min_k_plus_plus"))
     assert found["max_renyi:gamma=inf,k=0"][0] == max(lists["renyi_inf"])
 

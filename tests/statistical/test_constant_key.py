@@ -1,0 +1,83 @@
+"""What one constant key in every audit promises: randomised rules draw from the key and a hash of the evidence."""
+
+import guarantees
+import jax
+import jax.numpy as jnp
+import pytest
+
+import tdd
+from tdd.kernels import conformal, evalues
+from tdd.procedures.evalues import drawn_uniform
+from tdd.study.claims.combination import detector_scores
+
+ALPHA = 0.2
+KEY = jax.random.key(0)  # its uniform is .0523
+N, M, K = 99, 20, 5
+
+
+def averaged_e_values(key):
+    """Of 20 members by five independent detectors."""
+    calibration, scores = detector_scores(key, N, jnp.zeros((K, M)), 0.0)
+    e_values = jax.vmap(lambda own, test: tdd.conformal_e_values(own, test, alpha=ALPHA / 2, null="member"))
+    return jnp.mean(e_values(calibration, scores), axis=0)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_randomised_e_bh(budget):
+    def fdp(key):
+        return tdd.e_bh(averaged_e_values(key), ALPHA, key=KEY).reject.any().astype(jnp.float32)
+
+    guarantees.assert_at_most(guarantees.simulate(fdp, seed=0), ALPHA, budget)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_randomised_e_bh_with_the_key_alone_is_caught(budget):
+    def fdp(key):
+        step = evalues.e_bh(averaged_e_values(key), ALPHA, uniform=drawn_uniform(KEY))
+        return step.reject.any().astype(jnp.float32)
+
+    guarantees.assert_exceeds(guarantees.simulate(fdp, seed=0), ALPHA, budget)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_the_best_of_several_scores(budget):
+    def fdp(key):
+        calibration, scores = detector_scores(key, N, jnp.zeros((20, M)), 0.0)
+        found = tdd.best_score(calibration, scores, alpha=ALPHA, null="member", key=KEY)
+        return found.selected.any().astype(jnp.float32)
+
+    guarantees.assert_at_most(guarantees.simulate(fdp, seed=1), ALPHA, budget)
+
+
+@pytest.mark.guarantee(checks=1)
+@pytest.mark.parametrize("prune", ["homogeneous", "heterogeneous"])
+def test_weighted_selection(prune, budget):
+    def fdp(key):
+        values = jax.random.normal(key, (N + M,))
+        found = tdd.weighted_conformal_selection(
+            values[:N], values[N:], jnp.ones(N), jnp.ones(M), alpha=ALPHA, null="nonmember", prune=prune, key=KEY
+        )
+        return found.selected.any().astype(jnp.float32)
+
+    guarantees.assert_at_most(guarantees.simulate(fdp, seed=2), ALPHA, budget)
+
+
+@pytest.mark.guarantee(checks=2)
+@pytest.mark.parametrize("level", [0.35])
+def test_smoothed_p_values(level, budget):
+    def reached(key):
+        values = jax.random.normal(key, (10,))
+        p = tdd.conformal_p_values(values[:9], values[9:], null="nonmember", tie_break="randomized", key=KEY)
+        return (p[0] <= level).astype(jnp.float32)
+
+    guarantees.assert_equals(guarantees.simulate(reached, seed=3), level, budget)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_smoothed_p_values_with_the_key_alone_are_caught(budget):
+    def reached(key):
+        values = jax.random.normal(key, (10,))
+        p = conformal.randomized_p_values(values[:9], values[9:], null="nonmember", key=KEY)
+        return (p[0] <= 0.35).astype(jnp.float32)
+
+    guarantees.assert_differs(guarantees.simulate(reached, seed=3), 0.35, budget)
