@@ -404,6 +404,8 @@ def _provenance(
     }
     if where.spans:
         provenance["num_processes"] = jax.process_count()
+    if (read_from := getattr(models["text"].tokenizer, "read_from", None)) is not None:
+        provenance["tokenizer"] = read_from
     provenance |= {"prepends_bos": whole.prepends_bos, "num_windows": counts["windows"]}
     if options["long_texts"] == "truncate":
         provenance["num_truncated"] = counts["truncated"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -45,8 +46,27 @@ def read_spec(folder: pathlib.Path) -> tuple[Family, DecoderSpec]:
         return family, family.to_spec({**raw, **config.to_dict()})
 
 
+PROBE = (
+    "In 2023, 1,234,567 of 3.14159 and 10^5; 007 is 7.",
+    "  two blanks,\ttab,\n\n  new lines \r\n and a blank at the end ",
+    " leading",
+    "Don't; they'll WON'T l'été naïve Ångström \u0041\u030a \ufb01ne \u00bd \u2460",
+    "def f(x):\n    return {'a': x**2}  # <b>&amp;</b> https://a.b/c?d=e_f",
+    "\u4f60\u597d\uff0c\u4e16\u754c\u3002\u3053\u3093\u306b\u3061\u306f \ud55c\uad6d\uc5b4 "
+    "\u041f\u0440\u0438\u0432\u0435\u0442 \u0645\u0631\u062d\u0628\u0627 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35",
+    "\U0001f600\U0001f469\u200d\U0001f4bb\ufe0f \u200b\u00a0\ufeff\u2028 \U000e0041 \x00\x7f",
+)
+"""Texts that readings of a tokenizer differ on: digits, blanks, forms of characters, code, scripts, emoji, controls."""
+
+_SHOWN = 12
+_logger = logging.getLogger("tdd")
+
+
 def read_tokenizer(folder: pathlib.Path, vocab_size: int) -> Any:
     """The tokenizer of a folder; each of its ids has a row in a vocabulary of that size, which may be larger.
+
+    Its tokens are those of tokenizer.json where there is one: transformers rebuilds parts of a tokenizer from the name
+    of its class or the type of the model, and drops the file's. Merges are never left out at random.
 
     Raises:
       InputError: It cannot be read, is empty, or has more ids than the model has rows.
@@ -55,8 +75,51 @@ def read_tokenizer(folder: pathlib.Path, vocab_size: int) -> Any:
 
     with reading(folder, "a tokenizer that transformers accepts"):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        if (folder / "tokenizer.json").is_file() and tokenizer.is_fast:
+            tokenizer = _as_in_file(folder / "tokenizer.json", tokenizer)
     check_vocabulary(tokenizer.get_vocab(), vocab_size, str(folder))
     return tokenizer
+
+
+def _as_in_file(file: pathlib.Path, tokenizer: Any) -> Any:
+    """Transformers' tokenizer, or one with the file's tokens where its own differ on `PROBE` or on special tokens."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    own = Tokenizer.from_file(str(file))
+    own.no_truncation()
+    own.no_padding()
+    for one in (own, tokenizer.backend_tokenizer):
+        if getattr(one.model, "dropout", None):
+            one.model.dropout = None
+    special = [str(token) for token in own.get_added_tokens_decoder().values()]
+    for text in (*PROBE, *(f"a{token} b" for token in special)):
+        theirs, found = _ids(tokenizer, text), _ids(own, text)
+        if theirs == found:
+            continue
+        kind = type(tokenizer).__name__
+        _logger.warning(
+            "%s: transformers' %s reads it otherwise (%r is %s there, %s by the file); the file's tokens are used",
+            *(file, kind, text[:_SHOWN], theirs[:_SHOWN], found[:_SHOWN]),
+        )
+        kept = {name: token for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+        replaced = PreTrainedTokenizerFast(tokenizer_object=own, **kept)
+        replaced.chat_template = tokenizer.chat_template
+        replaced.model_max_length = tokenizer.model_max_length
+        replaced.read_from = f"{file.name}; transformers' {kind} differs"
+        return replaced
+    return tokenizer
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    """Token ids by transformers or by tokenizers; none of a text that the vocabulary cannot say."""
+    try:
+        if hasattr(tokenizer, "encode_batch"):
+            return tokenizer.encode(text).ids
+        return tokenizer(text, truncation=False, padding=False, verbose=False)["input_ids"]
+    except Exception as error:  # the library's own class of errors is plain Exception
+        _logger.debug("%r cannot be encoded: %s", text, error)
+        return []
 
 
 def check_vocabulary(vocabulary: Mapping[str, int], vocab_size: int, where: str) -> None:

@@ -33,7 +33,10 @@ def sound(count):
     ("rows", "complaint"),
     [
         ([{"log_probs": [None, *[0.0] * 20]}], "index 0: all 20 log-probabilities are 0"),
-        ([{"log_probs": [None, -1.0, -2.0]}, {"log_probs": [None, 0.0, 0.0]}], "index 1: all 2 log-probabilities are 0"),
+        (
+            [{"log_probs": [None, -1.0, -2.0]}, {"log_probs": [None, 0.0, 0.0]}],
+            "index 1: all 2 log-probabilities are 0",
+        ),
         ([{"log_probs": [-1.5] * 4}], "index 0: all 4 log-probabilities are -1.5"),
         ([{"log_probs": [None, *[float("-inf")] * 5]}], "index 0: all 5 log-probabilities are -inf"),
         ([{"log_probs": [-1.5]}] * 4, "all 4 items have the log-likelihood -1.5"),
