@@ -45,7 +45,7 @@ def as_floating(values: Any) -> jax.Array:
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
 
 
-def key_of(key: jax.Array, *evidence: tuple[Any, Any]) -> jax.Array:
+def key_of(key: Any, *evidence: tuple[Any, Any]) -> jax.Array:
     """Return a key with a hash of the evidence folded in, so that one constant key draws anew for other evidence.
 
     A guarantee over the draw of a randomised rule holds for each audit if its key is random. Where people pass the same
