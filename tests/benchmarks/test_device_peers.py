@@ -103,6 +103,18 @@ def test_kernels_are_those_of_scipy_and_numpy():
 
 
 @pytest.mark.torch
+def test_reductions_of_bh_are_of_floating_point_numbers():
+    """torch.compile 2.11 refuses a maximum of places on CUDA: "torch.iinfo() requires an integer input type"."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    traced = make_fx(lambda p: stepup.bh_torch(p, 0.1))(torch.rand(3, 20))
+    reductions = [node for node in traced.graph.nodes if "max" in str(node.target)]
+    assert reductions
+    assert all(node.args[0].meta["tensor_meta"].dtype.is_floating_point for node in reductions)
+
+
+@pytest.mark.torch
 def test_the_command_names_torch_and_times_it(without_cuda, capsys):
     assert main(["device", "--program", "bh", "--quiet", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
