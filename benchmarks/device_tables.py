@@ -22,9 +22,13 @@ def measured(result: dict[str, Any]) -> str:
         else f"no peer: {result['no_peer']}"
     )
     late = f" Not begun within the limit: {'; '.join(result['left_out'])}." if result["left_out"] else ""
+    calls = f", in {result['calls']} calls on one machine" if result.get("calls", 1) > 1 else ""
+    estimates = f" Estimates: {result['estimates']}." if result.get("estimates") else ""
+    tests = f" Tests that need an accelerator: {result['tests']}." if result.get("tests") else ""
     text = (
-        f"**Accelerators: measured.** {result['device']}, jax {result['jax']} (`python -m benchmarks device`): medians "
-        f"of interleaved rounds after the first call; share of the bfloat16 peak. Beside: {beside}.{late}"
+        f"**Accelerators: measured.** {result['device']}, jax {result['jax']} (`python -m benchmarks device`{calls}): "
+        f"medians of interleaved rounds after the first call; share of the bfloat16 peak. Beside: {beside}.{late}"
+        f"{estimates}{tests}"
     )
     header = ["program", "time", "share of peak", "estimate / measured", "torch", "times as fast as torch"]
     return f"{text}\n\n{markdown_table(header, rows)}"
@@ -66,7 +70,7 @@ def aot(result: dict[str, Any]) -> str:
         for name in dict.fromkeys(row["program"] for row in result["records"])
     ]
     text = (
-        f"**Accelerators: estimates, nothing was run on one.** Compiled by XLA for devices that this machine lacks "
+        f"**Accelerators: estimates.** Compiled by XLA for devices that this machine lacks "
         f"(jax {result['jax']}, `python -m benchmarks.aot`): time of one call, share of the bfloat16 peak, temporary "
         "memory; for studies, repetitions a second and the share of time that is kernel launches. GPU: the largest of "
         "traffic, products and launch of every kernel. TPU: the cycles that the compiler states. "

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import device_tables
+from benchmarks import device_tables, tables
 from benchmarks.__main__ import main
 from benchmarks.aot import models, on_device, peers, programs
 from benchmarks.throughput.peers import ranking, stepup
@@ -100,6 +100,18 @@ def test_kernels_are_those_of_scipy_and_numpy():
     found = ranking.conformal_torch(torch.tensor(calibration), torch.tensor(scores)).numpy()
     for given, expected in zip(found, map(ranking.conformal, calibration, scores)):
         np.testing.assert_allclose(given, expected["p_values"], rtol=1e-6)
+
+
+@pytest.mark.torch
+def test_reductions_of_bh_are_of_floating_point_numbers():
+    """torch.compile 2.11 refuses a maximum of places on CUDA: "torch.iinfo() requires an integer input type"."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    traced = make_fx(lambda p: stepup.bh_torch(p, 0.1))(torch.rand(3, 20))
+    reductions = [node for node in traced.graph.nodes if "max" in str(node.target)]
+    assert reductions
+    assert all(node.args[0].meta["tensor_meta"].dtype.is_floating_point for node in reductions)
 
 
 @pytest.mark.torch
@@ -229,3 +241,17 @@ def test_the_page_sets_torch_beside():
     assert "torch 2 on the same device" in page
     assert "Not begun within the limit: f." in page
     assert "no peer: why" in device_tables.measured({**result, "peer": None, "no_peer": "why"})
+    about = {"calls": 2, "estimates": "of jax 0", "tests": "8 passed"}
+    assert not any(word in page for word in ("calls", "Estimates", "Tests"))
+    page = device_tables.measured({**result, **about})
+    for part in ("in 2 calls on one machine)", "Estimates: of jax 0.", "Tests that need an accelerator: 8 passed."):
+        assert part in page
+
+
+def test_estimates_beside_measured_times_are_of_the_same_work():
+    """The rows of the page, from the estimates for the target h100: a measured call may have fewer repetitions."""
+    device, aot = (json.loads((tables.RESULTS / f"{name}.json").read_text("utf-8")) for name in ("device", "aot"))
+    rates = {row["program"]: row["rate"] for row in aot["records"] if row["target"] == "h100"}
+    assert len(device["rows"]) == len(rates)
+    for row in device["rows"]:
+        np.testing.assert_allclose(row["estimated_s"] * rates[row["program"]], row["rate"] * row["seconds"])

@@ -44,14 +44,17 @@ def fdr_scipy(alpha: float, method: str = "bh") -> Callable[..., Arrays]:
 
 
 def bh_torch(p_values: Any, alpha: float) -> Any:
-    """BH of every list [..., m] of a torch tensor: one sort, and the largest i with p_(i) <= alpha i / m."""
+    """BH of every list [..., m] of a torch tensor: one sort, and the largest p_(i) <= alpha i / m.
+
+    Its maximum is one of p-values: torch.compile 2.11 makes no program for CUDA of a maximum of places.
+    """
     import torch
 
     ordered = p_values.sort(-1).values
-    places = torch.arange(1, p_values.shape[-1] + 1, device=p_values.device)
+    places = torch.arange(1, p_values.shape[-1] + 1, device=p_values.device, dtype=p_values.dtype)
     level = up_to(alpha, np.float32) / p_values.shape[-1]
-    count = torch.where(ordered <= level * places, places, 0).amax(-1, keepdim=True)
-    return (p_values <= ordered.gather(-1, (count - 1).clamp_min(0))) & (count > 0)
+    largest = torch.where(ordered <= level * places, ordered, -torch.inf).amax(-1, keepdim=True)
+    return p_values <= largest
 
 
 def multiple_tests(alpha: float, method: str) -> Callable[..., Arrays]:
