@@ -25,6 +25,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tdd.kernels.platforms import product
+
 __all__ = ["add_bias", "add_rows", "dense", "scale"]
 
 _Arrays = tuple[jax.Array, ...]
@@ -33,6 +35,8 @@ _Arrays = tuple[jax.Array, ...]
 @jax.custom_vjp
 def dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
     """inputs kernel, [B, T, O] float32: the inputs in the dtype of the kernel, accumulated in float32.
+
+    With a kernel in float32 all products are accurate to float32 (`platforms.product`).
 
     Args:
       inputs: [B, T, I].
@@ -142,11 +146,6 @@ def _product_sqnorm(inputs: jax.Array, cotangent: jax.Array) -> jax.Array:
         # rounding may leave a sum of almost nothing below 0, which has no root
         return jnp.maximum((of_inputs * of_cotangent).sum((1, 2)), 0.0)
     return lax.map(lambda pair: _sqnorm(product("ti,to->io", *pair)[None])[0], (inputs, cotangent))
-
-
-def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
-    """Einsum that accumulates and returns float32."""
-    return jnp.einsum(subscripts, left, right, preferred_element_type=jnp.float32)
 
 
 def _sum_between(values: jax.Array) -> jax.Array:

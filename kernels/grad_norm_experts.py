@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tdd.kernels.grad_norm import product
+from tdd.kernels.platforms import product
 
 __all__ = ["Blocks", "dense", "from_blocks", "in_blocks", "to_blocks"]
 

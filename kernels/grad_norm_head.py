@@ -24,9 +24,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tdd.kernels import platforms
-from tdd.kernels.grad_norm import product
-from tdd.kernels.platforms import stored
+from tdd.kernels.platforms import product, stored
 
 __all__ = ["HeadGradients", "embedding_sqnorm", "head_gradients", "tied_cross"]
 
@@ -147,7 +145,7 @@ def embedding_sqnorm(embedded: jax.Array, tokens: jax.Array) -> jax.Array:
 
 def _logits(hidden: jax.Array, rows: jax.Array, *, batched: bool = False) -> jax.Array:
     """hidden [B, T, D] times rows [C, D], or [B, C, D] of each example: [B, T, C] float32."""
-    return platforms.product("btd,bcd->btc" if batched else "btd,cd->btc", hidden, rows)
+    return product("btd,bcd->btc" if batched else "btd,cd->btc", hidden, rows)
 
 
 def _capping(

@@ -10,13 +10,24 @@ import contextvars
 import functools
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["all_gpus_since_ampere", "fused_on", "one_device", "product", "quotient", "stored"]
+__all__ = [
+    "all_gpus_since_ampere",
+    "fast_products",
+    "full_precision",
+    "fused_on",
+    "one_device",
+    "product",
+    "quotient",
+    "stored",
+]
 
+_FAST = "default"
 _FRACTION_BITS = 23
 _STEPS = 4
 _SHIFT = 150  # a float32 with exponent field E is its 24-bit significand times 2^(E - 150)
@@ -31,15 +42,14 @@ def stored(values: jax.Array) -> jax.Array:
 
 
 def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
-    """Einsum that returns float32, accurate to float32 where both factors are float32.
+    """Einsum that returns float32, accurate to float32 where both factors are float32; see `fast_products`.
 
     NVIDIA GPUs have no matrix units for float32. There each factor is the sum of three parts in bfloat16, and the six
     largest products of parts leave an error of float32's order, in less time. TPUs do so by themselves.
     """
-    exact = functools.partial(
-        jnp.einsum, subscripts, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32
-    )
-    if not (left.dtype == right.dtype == jnp.float32 and all_gpus_since_ampere()):
+    precision = full_precision(left, right)
+    exact = functools.partial(jnp.einsum, subscripts, precision=precision, preferred_element_type=jnp.float32)
+    if precision is None or left.dtype != right.dtype or not all_gpus_since_ampere():
         return exact(left, right)
     in_parts = functools.partial(
         jnp.einsum,
@@ -48,6 +58,26 @@ def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
         preferred_element_type=jnp.float32,
     )
     return lax.platform_dependent(left, right, cuda=in_parts, default=exact)
+
+
+def full_precision(*factors: jax.Array) -> lax.Precision | None:
+    """The precision of a product of these factors: that of float32 if one of them is float32, else the default.
+
+    By default an NVIDIA GPU rounds factors in float32 to TF32, 10 bits of fraction, and a TPU to bfloat16.
+    """
+    config: Any = jax.config
+    wide = any(factor.dtype == jnp.float32 for factor in factors)
+    return lax.Precision.HIGHEST if wide and config.jax_default_matmul_precision != _FAST else None
+
+
+@contextlib.contextmanager
+def fast_products() -> Iterator[None]:
+    """Programs traced inside round the factors of `product`: for training, whose products are not reported.
+
+    Also a decorator. It sets JAX's own option, which is a part of the keys of what JAX has traced.
+    """
+    with jax.default_matmul_precision(_FAST):
+        yield
 
 
 _one_device = contextvars.ContextVar("one_device", default=False)

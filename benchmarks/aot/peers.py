@@ -2,7 +2,7 @@
 
 Weights are random and made on that device; transformers' models run in the program's type with torch's own attention
 (`sdpa`). Every way of torch first agrees with ours, both in float32 at its highest precision, on a small model with the
-same weights or on small lists. For timing torch may use TF32, as JAX does.
+same weights or on small lists. For timing torch may use TF32, which ours does not.
 """
 
 from __future__ import annotations

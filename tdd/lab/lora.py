@@ -95,7 +95,7 @@ def merge(lora: Lora, params: Any, factors: dict[str, dict[str, jax.Array]]) -> 
         if name != "kernel" or operation not in factors:
             return weight
         pair = factors[operation]
-        return weight + (lora.alpha / lora.rank) * jnp.matmul(pair["a"], pair["b"])
+        return weight + (lora.alpha / lora.rank) * jnp.matmul(pair["a"], pair["b"], precision=jax.lax.Precision.HIGHEST)
 
     return jax.tree_util.tree_map_with_path(merged, params)
 

@@ -1,4 +1,8 @@
-"""One step of training: loss, AdamW with warm-up and cosine decay, the compiled update, the state between two steps."""
+"""One step of training: loss, AdamW with warm-up and cosine decay, the compiled update, the state between two steps.
+
+On accelerators the products of an update in float32 take JAX's default precision, TF32 or bfloat16; what is reported of
+a trained model, `mean_loss` too, does not.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from jax import lax
 
 from tdd.device_kinds import DeviceKind, kind_of
 from tdd.kernels.grad_norm import dense
+from tdd.kernels.platforms import fast_products, full_precision
 from tdd.lab.lora import Lora, init_factors, merge
 from tdd.lab.recipe import TrainConfig
 from tdd.lab.tokens import Batch, Batches
@@ -72,7 +77,8 @@ def _logits(states: jax.Array, weight: jax.Array) -> jax.Array:
     """states [N, D] weight^T [V, D], float32; with bfloat16 weights so are the factors of the gradient's products."""
     if weight.dtype == jnp.bfloat16:
         return dense(states[None], weight.T, jnp.zeros(1))[0]
-    return jnp.einsum("nd,vd->nv", states, weight, preferred_element_type=jnp.float32)
+    precision = full_precision(states, weight)
+    return jnp.einsum("nd,vd->nv", states, weight, precision=precision, preferred_element_type=jnp.float32)
 
 
 def fills(lm: LanguageModel, kind: DeviceKind, batch: int, length: int) -> bool:
@@ -205,6 +211,7 @@ class Stepper:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(4, 5))
+@fast_products()
 def update(
     lm: LanguageModel,
     optimizer: optax.GradientTransformation,
@@ -235,6 +242,7 @@ def update(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
+@fast_products()
 def accumulate(
     lm: LanguageModel, weights: Weights, frozen: Any, trained: Any, sums: Any, tokens: jax.Array, mask: jax.Array
 ) -> tuple[Any, jax.Array, jax.Array]:

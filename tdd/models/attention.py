@@ -167,8 +167,10 @@ def _in_blocks(
 
 
 def _product(left: jax.Array, right: jax.Array, subscripts: str, dtype: Any) -> jax.Array:
-    """Einsum of factors in `dtype` that accumulates and returns float32."""
-    return jnp.einsum(subscripts, left.astype(dtype), right.astype(dtype), preferred_element_type=jnp.float32)
+    """Einsum of factors in `dtype` that accumulates and returns float32, accurate to float32 where that is `dtype`."""
+    left, right = left.astype(dtype), right.astype(dtype)
+    precision = platforms.full_precision(left, right)
+    return jnp.einsum(subscripts, left, right, precision=precision, preferred_element_type=jnp.float32)
 
 
 def _by_cudnn(

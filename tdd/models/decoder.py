@@ -28,6 +28,7 @@ from flax import linen as nn
 from jax import lax
 
 from tdd.kernels import grad_norm
+from tdd.kernels.platforms import product
 from tdd.models.attention import PrefixCache, attend
 from tdd.models.rotary import RotaryPositions, rotate, rotation
 from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
@@ -104,7 +105,7 @@ def readout(spec: DecoderSpec, params: Any) -> jax.Array:
 def logits(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
     """Next-token logits [B, T, V], float32, of tokens [B, T]. Memory B * T * V: for short inputs and tests."""
     states, table = hidden(spec, params, tokens), readout(spec, params)
-    output = jnp.einsum("btd,vd->btv", states, table, preferred_element_type=jnp.float32)
+    output = product("btd,vd->btv", states, table)
     return output if spec.soft_cap is None else spec.soft_cap * jnp.tanh(output / spec.soft_cap)
 
 
@@ -345,7 +346,7 @@ class _Dense(nn.Module):
         elif kernel.dtype == jnp.bfloat16:  # the gradient's products take bfloat16 factors too
             output = grad_norm.dense(inputs, kernel, jnp.zeros(inputs.shape[0]))
         else:
-            output = jnp.einsum("btd,df->btf", inputs.astype(kernel.dtype), kernel, preferred_element_type=jnp.float32)
+            output = product("btd,df->btf", inputs.astype(kernel.dtype), kernel)
         return _biased(self, output, probe) if self.bias else output
 
 

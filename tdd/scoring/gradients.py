@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from tdd.kernels.platforms import full_precision
 from tdd.records import GradNorms, GradSqNorms, LanguageModel
 from tdd.scoring.scores.passes import check_reduction
 from tdd.scoring.token_stats import check_token_batch
@@ -122,9 +123,9 @@ def _loss(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array) ->
     @jax.checkpoint
     def of_rows(total: jax.Array, rows: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
         states, targets, scored = rows
-        logits = lax.dot_general(
-            states.astype(readout.dtype), readout, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
-        )
+        states = states.astype(readout.dtype)
+        precision = full_precision(states, readout)
+        logits = jnp.einsum("nd,vd->nv", states, readout, precision=precision, preferred_element_type=jnp.float32)
         capped = logits if lm.soft_cap is None else lm.soft_cap * jnp.tanh(logits / lm.soft_cap)
         return total + _rows_loss(capped, targets, scored), None
 

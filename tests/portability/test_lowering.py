@@ -1,5 +1,6 @@
 """Every kernel is lowered for platforms that this machine lacks: nothing in it belongs to one of them."""
 
+import dataclasses
 import functools
 import re
 from types import SimpleNamespace
@@ -8,10 +9,16 @@ import contract_registry as registry
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+from benchmarks.aot import models
 from tdd.kernels import conformal, majorant, platforms
+from tdd.lab.step import Weights, update
 from tdd.models import attention
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
+from tdd.models.spec import Experts
 from tdd.scoring.token_stats import wanted_statistics
 
 PLATFORMS = ("cuda", "rocm", "tpu")
@@ -28,6 +35,13 @@ def complaints(text):
     return sorted(calls - ALLOWED) + sorted(set(re.findall(r"[<x](f64)>", text)))
 
 
+def rounded_products(text):
+    """Products with a factor in float32 that a GPU would round to TF32, and a TPU to bfloat16."""
+    products = re.findall(r"stablehlo\.dot_general.*", text)
+    wide = [line for line in products if "xf32>" in line.rpartition(": (")[2].partition(") ->")[0]]
+    return [line for line in wide if "algorithm" not in line and "HIGHEST" not in line]
+
+
 @pytest.mark.slow("grid")
 @pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.id)
 def test_every_kernel_is_lowered_for_every_platform(entry):
@@ -35,7 +49,9 @@ def test_every_kernel_is_lowered_for_every_platform(entry):
     arrays = registry.to_device(entry.make(rng, registry.NUM_CALIBRATION, registry.NUM_TEST))
     traced = jax.jit(lambda arrays: entry.call(**arrays)).trace(arrays)
     for platform in PLATFORMS:
-        assert not complaints(traced.lower(lowering_platforms=(platform,)).as_text())
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        assert not complaints(text)
+        assert not rounded_products(text)
 
 
 def test_what_belongs_to_one_platform_is_found():
@@ -64,6 +80,45 @@ def test_p_values_are_corrected_wherever_division_is_not_exact(platform):
 def test_the_majorant_takes_steps_in_the_logarithm_off_cpu(platform):
     text = lowered(majorant.concave_majorant, (jnp.arange(64.0), jnp.arange(64)), platform)
     assert ("dense<128> : tensor<i32>" in text) == (platform == "cpu")  # the bound of a loop over 2 s steps
+
+
+def model_programs(family, dtype, num_experts=0):
+    """Token statistics, gradient norms and an update of training of a small model."""
+    spec = models.spec(family, models.SMALL)
+    if num_experts:
+        spec = dataclasses.replace(spec, mlp=Experts(num_experts, 2, 32, "silu"))
+    lm, optimizer = language_model(spec), optax.scale_by_adam()
+    params = jax.eval_shape(lambda key: init_params(spec, key, jnp.dtype(dtype)), jax.random.key(0))
+    tokens, mask = (jax.ShapeDtypeStruct((2, 12), kind) for kind in (jnp.int32, jnp.bool_))
+    training = functools.partial(update, lm, optimizer, Weights(compute_dtype=dtype), None)
+    wide = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), params)
+    rate = jax.ShapeDtypeStruct((), jnp.float32)
+    return {
+        "training": (training, (wide, jax.eval_shape(optimizer.init, wide), tokens, mask, rate)),
+        "statistics": (models.token_statistics(lm), (params, tokens, mask)),
+        "norms": (models.gradient_norms(lm), (params, tokens, mask)),
+        "one by one": (models.gradient_norms(dataclasses.replace(lm, grad_sqnorm=None)), (params, tokens, mask)),
+    }
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+@pytest.mark.parametrize(("family", "num_experts"), [("gpt2", 0), ("llama", 0), ("llama", 4)])
+def test_products_of_a_float32_model_are_float32(platform, family, num_experts):
+    """In training, which comes first here, they are not: the broken twin."""
+    texts = {
+        name: lowered(*program, platform) for name, program in model_programs(family, "float32", num_experts).items()
+    }
+    assert rounded_products(texts.pop("training"))
+    assert not [name for name, text in texts.items() if rounded_products(text)]
+
+
+def test_products_of_16_bits_stay_fast(monkeypatch):
+    monkeypatch.setattr(platforms, "_accelerators", lambda: frozenset())
+    for name, program in model_programs("llama", "bfloat16").items():
+        text = lowered(*program, "tpu")
+        narrow = [line for line in re.findall(r"stablehlo\.dot_general.*", text) if "xbf16>" in line]
+        assert narrow, name
+        assert not [line for line in narrow if "HIGHEST" in line], name
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.aot import models
 from tdd.kernels import conformal, local_fdr, platforms
 from tdd.models import attention
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.study import resample
 
 pytestmark = pytest.mark.gpu
@@ -50,6 +53,16 @@ def test_a_float32_product_is_accurate_to_float32():
     exact = left.astype(float) @ right.T.astype(float)
     found = jax.jit(lambda *given: platforms.product("nd,vd->nv", *given))(left, right)
     assert np.abs(found - exact).max() < 1e-4  # TF32 is off by .05
+
+
+def test_gradient_norms_of_a_float32_model_are_those_of_a_cpu():
+    lm = language_model(models.spec("gpt2", models.SMALL))
+    params = init_params(lm.spec, jax.random.key(0))
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, lm.vocab_size, (3, 40)), jnp.int32)
+    norms = models.gradient_norms(lm)
+    arguments = params, tokens, jnp.ones(tokens.shape, bool)
+    found, exact = jax.jit(norms)(*arguments).total, on_cpu(norms, *arguments).total
+    np.testing.assert_allclose(found, exact, rtol=2e-5)
 
 
 @pytest.mark.parametrize("window", [None, 100])

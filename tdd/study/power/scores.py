@@ -322,7 +322,7 @@ def _perturbed(key: jax.Array, values: Any, kernel: Any, size: int) -> jax.Array
     values = jnp.asarray(values)
     index = jax.random.randint(index_key, (size,), 0, values.shape[1])
     z = jax.random.normal(move_key, (values.shape[0], size))
-    return values[:, index] + jnp.asarray(kernel) @ z
+    return values[:, index] + jnp.matmul(jnp.asarray(kernel), z, precision=jax.lax.Precision.HIGHEST)
 
 
 def normal_scores(values: np.ndarray) -> np.ndarray:
