@@ -17,12 +17,13 @@ def measured(result: dict[str, Any]) -> str:
     ]
     beside = (
         f"{result['peer']} on the same device, its fastest way, with random weights of the same shape and type; every "
-        "way agreed with ours in float32 on a small model first"
+        "way agreed with ours in float32 on a small model first; timed, torch may round float32 factors to TF32, and ours "
+        "does not"
         if result["peer"]
         else f"no peer: {result['no_peer']}"
     )
     late = f" Not begun within the limit: {'; '.join(result['left_out'])}." if result["left_out"] else ""
-    calls = f", in {result['calls']} calls on one machine" if result.get("calls", 1) > 1 else ""
+    calls = f", in {result['calls']} calls" if result.get("calls", 1) > 1 else ""
     estimates = f" Estimates: {result['estimates']}." if result.get("estimates") else ""
     tests = f" Tests that need an accelerator: {result['tests']}." if result.get("tests") else ""
     text = (
@@ -76,7 +77,8 @@ def aot(result: dict[str, Any]) -> str:
         "traffic, products and launch of every kernel. TPU: the cycles that the compiler states. "
         f"Before: h200 at {result['before']['commit']}. All programs have no double precision, no callback, and "
         "no call but of the compiler's libraries and of the kernels below. An empty cell in the column before was not "
-        "compiled. Gradient norms of several texts that do not fit are computed one text at a time by `microbatch=1`."
+        "compiled. Gradient norms of several texts that do not fit are computed one text at a time by `microbatch=1`. "
+        "The rows of float32 models were compiled when their trunk still took TF32 or bfloat16 factors."
     )
     return f"{text}\n\n{markdown_table(['program', 'h200 before', *targets], rows)}\n\n{_fused(result, records)}"
 
