@@ -17,7 +17,7 @@ def measured(result: dict[str, Any]) -> str:
     ]
     beside = (
         f"{result['peer']} on the same device, its fastest way, with random weights of the same shape and type; every "
-        "way agreed with ours in float32 on a small model first; in the timed rounds torch may round float32 to TF32, and "
+        "way agreed with ours in float32 on a small model first; timed, torch may round float32 to TF32, and "
         "ours does not"
         if result["peer"]
         else f"no peer: {result['no_peer']}"
