@@ -66,8 +66,8 @@ def rank(
         calibration, scores, calibration_mask, mask = _one_random_order(
             calibration, scores, calibration_mask, mask, key
         )
-    count = ranks.counts(calibration, scores, calibration_mask=calibration_mask, mask=mask)
-    extreme = count.less + count.equal if null == "nonmember" else count.num_calibration - count.less
+    count = ranks.positions(calibration, scores, calibration_mask, mask)
+    extreme = count.up_to if null == "nonmember" else count.num_calibration - count.below
     masked = jnp.int32(calibration.shape[0] + 2)
     return ConformalRanks(
         jnp.where(count.valid, 1 + extreme, masked),

@@ -14,6 +14,15 @@ import jax.numpy as jnp
 __all__ = ["Counts", "counts", "finder", "order_keys", "scores_of_keys"]
 
 
+class Positions(NamedTuple):
+    """How many calibration scores lie below a test score, and how many up to it."""
+
+    below: jax.Array  # [m] int32, #{i: T_i < T_j}; anything where the test score does not count
+    up_to: jax.Array  # [m] int32, #{i: T_i <= T_j}, likewise
+    num_calibration: jax.Array  # as in `Counts`
+    valid: jax.Array
+
+
 class Counts(NamedTuple):
     """Position of every test score in the calibration sample."""
 
@@ -38,13 +47,20 @@ def counts(
 
     Cost: one sort of n integers and m binary searches, O((n + m) log n).
     """
+    below, up_to, total, valid = positions(calibration, scores, calibration_mask, mask)
+    return Counts(jnp.where(valid, below, 0), jnp.where(valid, up_to - below, 0), total, valid)
+
+
+def positions(
+    calibration: jax.Array, scores: jax.Array, calibration_mask: jax.Array | None, mask: jax.Array | None
+) -> Positions:
+    """`counts` before the difference: who needs one of the two numbers pays for one search on a GPU."""
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
     common = jnp.promote_types(calibration.dtype, scores.dtype)
     keys, is_real = order_keys(calibration.astype(common), calibration_mask)
     queries, valid = order_keys(scores.astype(common), mask)
     total = jnp.sum(is_real, dtype=jnp.int32)
-    below, up_to = finder(keys, total)(queries)
-    return Counts(jnp.where(valid, below, 0), jnp.where(valid, up_to - below, 0), total, valid)
+    return Positions(*finder(keys, total)(queries), total, valid)
 
 
 def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
@@ -80,7 +96,8 @@ def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax
       keys: [n] integers, those that do not count the largest (`order_keys`).
       total: [] int32, how many count.
 
-    Returns: queries -> (below, up to), int32 each. One binary search a query; where a tie group ends is looked up.
+    Returns: queries -> (below, up to), int32 each. One binary search a query; where a tie group ends is looked up. On a
+    GPU two searches without a loop, which cost fewer launches.
     """
     size = keys.shape[0]
     if size == 0:
@@ -89,14 +106,31 @@ def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax
     last = jnp.append(ordered[1:] != ordered[:-1], True)
     ends = jax.lax.cummin(jnp.where(last, jnp.arange(1, size + 1, dtype=jnp.int32), size), reverse=True)
 
-    def find(queries: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def by_ends(ordered: jax.Array, ends: jax.Array, queries: jax.Array) -> tuple[jax.Array, jax.Array]:
         place = jnp.searchsorted(ordered, queries).astype(jnp.int32)
         inside = jnp.minimum(place, size - 1)
-        up_to = jnp.where(ordered[inside] == queries, ends[inside], place)
+        return place, jnp.where(ordered[inside] == queries, ends[inside], place)
+
+    def twice(ordered: jax.Array, _: jax.Array, queries: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _search(ordered, queries, jnp.less), _search(ordered, queries, jnp.less_equal)
+
+    def find(queries: jax.Array) -> tuple[jax.Array, jax.Array]:
+        below, up_to = jax.lax.platform_dependent(ordered, ends, queries, cuda=twice, rocm=twice, default=by_ends)
         # Items that do not count stand at the end; the minimum takes them out of a tie with the largest score.
-        return jnp.minimum(place, total), jnp.minimum(up_to, total)
+        return jnp.minimum(below, total), jnp.minimum(up_to, total)
 
     return find
+
+
+def _search(ordered: jax.Array, queries: jax.Array, goes_on: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
+    """How many numbers of a list stand before each query, those that `goes_on(number, query)` holds for."""
+    size = ordered.shape[0]
+    place = jnp.zeros(queries.shape, jnp.int32)
+    for bit in reversed(range(size.bit_length())):
+        ahead = place + 2**bit
+        number = ordered.at[jnp.minimum(ahead, size) - 1].get(mode="promise_in_bounds")
+        place = jnp.where((ahead <= size) & goes_on(number, queries), ahead, place)
+    return place
 
 
 def real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:

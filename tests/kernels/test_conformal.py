@@ -83,3 +83,15 @@ def test_keys_of_what_does_not_count_are_the_largest():
     keys, real = ranks.order_keys(jnp.array([1.0, jnp.nan, 5.0, -jnp.inf]), jnp.array([True, True, False, True]))
     assert real.tolist() == [True, False, False, True]
     assert (np.asarray(keys)[[1, 2]] == np.iinfo(np.int32).max).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 100])
+def test_the_search_of_a_gpu_is_that_of_numpy(size):
+    """With ties, and with what does not count at the end."""
+    rng = np.random.default_rng(size)
+    ordered = np.sort(np.append(rng.integers(-3, 9, size - 1), np.iinfo(np.int32).max)).astype(np.int32)
+    queries = np.arange(-5, 12, dtype=np.int32)
+    for goes_on, side in ((jnp.less, "left"), (jnp.less_equal, "right")):
+        found = jax.jit(ranks._search, static_argnums=2)(ordered, queries, goes_on)
+        np.testing.assert_array_equal(found, np.searchsorted(ordered, queries, side))
+        assert found.dtype == jnp.int32

@@ -40,7 +40,7 @@ def test_it_compiles_fits_and_calls_no_library_but_the_compilers(records, target
         ("h200", "token statistics, GPT-2, bfloat16", 12.5, 500 * MIB),
         ("h200", "hommel", 3, 100 * MIB),
         ("h200", "bh", 0.2, 50 * MIB),
-        ("h200", "conformal", 0.3, 100 * MIB),
+        ("h200", "conformal", 0.1, 50 * MIB),
     ],
 )
 def test_upper_bounds(records, target, program, milliseconds, temporary):
@@ -62,6 +62,10 @@ def test_a_study_is_not_bound_by_launches(records):
     record = of(records, "h200", "resample 775")
     assert record["launch_seconds"] < 0.5 * record["seconds"]
     assert record["rate"] > 100e6
+
+
+def test_p_values_take_few_launches(records):
+    assert of(records, "h200", "conformal")["launches"] <= 20
 
 
 def test_the_host_is_not_waited_for(records):

@@ -81,6 +81,14 @@ def test_p_values_are_corrected_wherever_division_is_not_exact(platform):
 
 
 @pytest.mark.parametrize("platform", ["cpu", *PLATFORMS])
+def test_ranks_are_found_without_a_loop_on_a_gpu(platform):
+    for null in ("nonmember", "member"):
+        rank = functools.partial(conformal.rank, null=null)
+        text = lowered(rank, (jnp.arange(99.0), jnp.arange(40.0)), platform)
+        assert ("stablehlo.while" in text) == (platform in ("cpu", "tpu"))
+
+
+@pytest.mark.parametrize("platform", ["cpu", *PLATFORMS])
 def test_the_majorant_takes_steps_in_the_logarithm_off_cpu(platform):
     text = lowered(majorant.concave_majorant, (jnp.arange(64.0), jnp.arange(64)), platform)
     assert ("dense<128> : tensor<i32>" in text) == (platform == "cpu")  # the bound of a loop over 2 s steps
