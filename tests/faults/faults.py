@@ -1533,6 +1533,65 @@ DEVICES = (
     ),
 )
 
+DRAWS_AND_DUMPS = (
+    Fault(
+        "keys: one constant key draws the same in every audit",
+        "tdd/procedures/calls.py",
+        "return jax.random.fold_in(key, total)",
+        "return key",
+        ("tests/procedures/test_keys.py",),
+    ),
+    Fault(
+        "decide: the seed of a randomised rule is 0",
+        "tdd/audit/decide.py",
+        "seed = drawn_seed(out) if procedure.randomised else 0",
+        "seed = 0",
+        ("tests/audit/test_drawn_seed.py",),
+    ),
+    Fault(
+        "folder: a drawn seed is not kept",
+        "tdd/runs/folder.py",
+        'kept = {} if drawn is None else {"drawn_seed": drawn}',
+        "kept = dict[str, int]()",
+        ("tests/audit/test_drawn_seed.py",),
+    ),
+    Fault(
+        "tokenizer: transformers' class decides",
+        "tdd/models/configuration.py",
+        "if theirs == found:",
+        "if theirs or found:",
+        ("tests/models/test_tokens.py",),
+    ),
+    Fault(
+        "tokenizer: merges are left out at random",
+        "tdd/models/configuration.py",
+        "one.model.dropout = None",
+        "one.model.dropout = 0.5",
+        ("tests/models/test_tokens.py",),
+    ),
+    Fault(
+        "dumps: a text of zeros is scored",
+        "tdd/logprobs/statistics.py",
+        "if len(nats) > 1 and not nats.any():",
+        "if len(nats) < 1 and not nats.any():",
+        ("tests/logprobs/test_empty_dumps.py",),
+    ),
+    Fault(
+        "checks: half of the items with one value withhold the verdict",
+        "tdd/audit/checks.py",
+        "2 * counts.max() <= total:",
+        "2 * counts.max() < total:",
+        ("tests/audit/test_repeated_value.py",),
+    ),
+    Fault(
+        "platforms: float32 products round on accelerators",
+        "kernels/platforms.py",
+        "return lax.Precision.HIGHEST if wide and",
+        "return lax.Precision.HIGHEST if not wide and",
+        ("tests/portability/test_lowering.py",),
+    ),
+)
+
 FAULTS = (
     *CONFORMAL,
     *STEP_UP,
@@ -1549,4 +1608,5 @@ FAULTS = (
     *WORDS,
     *TOKEN_SCORES,
     *DEVICES,
+    *DRAWS_AND_DUMPS,
 )
