@@ -40,8 +40,8 @@ CONFORMAL = (
     Fault(
         "conformal: ties of a member null count for the item",
         "kernels/conformal.py",
-        "else count.num_calibration - count.less\n    masked",
-        "else count.num_calibration - count.less - count.equal\n    masked",
+        "else count.num_calibration - count.below\n    masked",
+        "else count.num_calibration - count.up_to\n    masked",
         _law("conformal.rank/member"),
     ),
     Fault(
@@ -917,8 +917,8 @@ AUDIT = (
     Fault(
         "run: a folder of another seed is continued",
         "tdd/audit/run.py",
-        '_open_folder(pathlib.Path(out), provenance, inputs, {"seed": seed, **options})',
-        "_open_folder(pathlib.Path(out), provenance, inputs, options)",
+        'identity = {"seed": choices.seed, **options}',
+        "identity = options",
         ("tests/audit/test_run.py",),
     ),
     Fault(
