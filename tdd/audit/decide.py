@@ -41,6 +41,7 @@ class Choices:
     alpha: float  # level in (0, 1)
     delta: float = 0.05  # the simultaneous bounds hold with probability at least 1 - delta
     seed: int = 0  # seed of every random choice
+    drawn: int | None = None  # the seed, where the operating system drew it
 
 
 def choose(
@@ -73,13 +74,12 @@ def choose(
         )
     arrays.check_level(alpha)
     arrays.check_level(delta, "delta")
-    if seed is None:
-        seed = drawn_seed(out) if procedure.randomised else 0
-    arrays.check_seed(seed)
+    drawn = drawn_seed(out) if seed is None and procedure.randomised else None
+    seed = arrays.check_seed(seed if seed is not None else drawn or 0)
     has_delta = "delta" in {field.name for field in dataclasses.fields(procedure)}
     if has_delta and isinstance(method, str) and "delta=" not in method:
         procedure = dataclasses.replace(procedure, delta=float(delta))
-    return Choices(procedure, alpha, delta, seed)
+    return Choices(procedure, alpha, delta, seed, drawn)
 
 
 def evidence_of(

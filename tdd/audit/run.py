@@ -154,9 +154,8 @@ def run_audit(
       flagged: ids of the candidates that a rule flagged, as n-gram hits: only these are decided on.
       calibration_flagged: those of the calibration texts, by the same rule; without it a warning says what is assumed.
       out: run folder; an interrupted run continues there.
-      seed: seed of the diagnostics, of random choices in the decision and of the simulation behind the bounds; None is
-        0, and for a randomised rule a draw from the operating system, which `run["seed"]` records and a run in the same
-        folder takes again.
+      seed: of diagnostics, random choices and simulated bounds; None is 0, and for a randomised rule a draw from the
+        operating system, which `run["seed"]` records and a run in the same folder takes again.
       shard: (i, n) or "i/n", from 0: compute only part i of n of the scores, into `out` (or `store`), decide nothing,
         and return None; see `tdd.score`. The same call without a shard decides.
       **scoring: passed to `tdd.score` (revision, reference, corpus, prefix, dtype, token_budget, long_texts, ...). For
@@ -200,9 +199,7 @@ def run_audit(
     else:
         provenance = _read_beside(models, text_field, procedure, scoring, pictures)
     options |= {**_options(choices, deciding, names, inputs, scoring), **(flags.options if flags else {})}
-    drawn = choices.seed if procedure.randomised and seed is None else None
-    identity = {"seed": choices.seed, **options}
-    folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, identity, drawn)
+    folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, choices, options)
     _place_scoring(scoring, folder, pictures)
     if part is not None:
         _score_under(models, provenance, inputs, names, scoring, part)
@@ -366,15 +363,15 @@ def _open_folder(
     folder: pathlib.Path,
     provenance: Sequence[Mapping[str, Any]],
     inputs: Inputs,
+    choices: Choices,
     options: Mapping[str, Any],
-    drawn: int | None,
 ) -> pathlib.Path:
     """Create the run folder, or accept one of the same run."""
     hashes = [texts.sha256 for texts in inputs.roles.values()]
     if inputs.clusters:
         hashes.append(fingerprint([inputs.clusters, inputs.calibration_clusters]))
-    identity = fingerprint({"model": provenance, "inputs": hashes, **options})
-    open_run_folder(folder, identity, f"audit of {', '.join(model['name'] for model in provenance)}", drawn)
+    identity = fingerprint({"model": provenance, "inputs": hashes, "seed": choices.seed, **options})
+    open_run_folder(folder, identity, f"audit of {', '.join(model['name'] for model in provenance)}", choices.drawn)
     return folder
 
 

@@ -54,9 +54,8 @@ def select(
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       out: run folder to write.
-      seed: seed of random choices in the decision and of the simulation behind the bounds; None is 0, and for a
-        randomised rule a draw from the operating system, which `run["seed"]` records and a run in the same folder
-        takes again.
+      seed: of random choices and simulated bounds; None is 0, and for a randomised rule a draw from the operating
+        system, which `run["seed"]` records and a run in the same folder takes again.
       **columns: passed to `load_score_table` (role_field, calibration, label_field, higher_is_member, ...).
 
     Returns:
@@ -140,8 +139,7 @@ def select(
     audit = assemble(choices, evidence, items, options=options, inputs=inputs)
     if out is not None:
         identity = fingerprint({"inputs": table.sha256, "seed": choices.seed, **options})
-        drawn = choices.seed if procedure.randomised and seed is None else None
-        open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}", drawn)
+        open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}", choices.drawn)
         audit.save(pathlib.Path(out))
     return audit
 

@@ -517,7 +517,7 @@ def test_a_corpus_is_counted_recorded_and_kept_apart(checkpoint, files, tmp_path
     audited = ("audit", checkpoint, "--candidates", files["candidates"], "--calibration", files["calibration"])
     audited = (*audited, "--score", "dc_pdd", "--alpha", "0.2", "--out", tmp_path / "run", "--quiet")
     status, out = run(*audited, "--corpus", corpus, capsys=capsys)
-    assert status == 0, out.err
+    assert status == 3, out.err  # beside 30 texts most items have one value
     options = json.loads((tmp_path / "run" / "run.json").read_text())["options"]
     assert options["corpus"] == recorded["sha256"]
     corpus.write_text(corpus.read_text() + json.dumps({"text": "one more"}) + "\n")

@@ -917,8 +917,8 @@ AUDIT = (
     Fault(
         "run: a folder of another seed is continued",
         "tdd/audit/run.py",
-        'identity = {"seed": choices.seed, **options}',
-        "identity = options",
+        '"inputs": hashes, "seed": choices.seed, **options',
+        '"inputs": hashes, **options',
         ("tests/audit/test_run.py",),
     ),
     Fault(
@@ -1544,8 +1544,8 @@ DRAWS_AND_DUMPS = (
     Fault(
         "decide: the seed of a randomised rule is 0",
         "tdd/audit/decide.py",
-        "seed = drawn_seed(out) if procedure.randomised else 0",
-        "seed = 0",
+        "drawn = drawn_seed(out) if seed is None and procedure.randomised else None",
+        "drawn = None",
         ("tests/audit/test_drawn_seed.py",),
     ),
     Fault(
