@@ -2,7 +2,7 @@
 # The README's commands under Debian 13, whose Python 3.13 gets the newest JAX, in a chroot of its own.
 #
 #   bash tests/machines/debian.sh whole   both commands, as they stand in the README
-#   bash tests/machines/debian.sh part    the first, and of the second the tests of kernels, models and golden values
+#   bash tests/machines/debian.sh part    the first, and of the second kernels beside references, models, golden values
 #
 # Needs root, debootstrap (installed where apt-get can) and a network; without them it says so and ends with status 0.
 # The root is made in a temporary folder; ROOT=DIR keeps it there for the next run.
@@ -35,7 +35,7 @@ git -C "$checkout" ls-files -z | tar -C "$checkout" --null -T - -cf - | tar -C "
 demonstration=$(grep --max-count=1 'tdd demo' "$checkout/README.md")
 tests=$(grep --max-count=1 'python -m pytest' "$checkout/README.md")
 if [ "$what" = part ]; then
-    tests="$tests tests/kernels tests/contract tests/models tests/procedures -k 'kernels or test_reference or models or golden'"
+    tests="$tests -q tests/contract tests/models tests/procedures -k 'test_reference or models or golden'"
 fi
 certificates=/etc/ssl/certs/ca-certificates.crt
 # the mounts end with the namespace
