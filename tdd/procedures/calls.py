@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -54,7 +55,7 @@ def key_of(key: Any, *evidence: tuple[Any, Any]) -> jax.Array:
 
     Args:
       key: PRNG key.
-      *evidence: (values [..., items], mask [items] or None); NaN and masked values count as absent.
+      *evidence: (values [..., items], mask [items] or None); masked items and those with a NaN count as absent.
     """
     return _folded(key, [(arrays.as_rows(values, "evidence"), mask) for values, mask in evidence])
 
@@ -64,8 +65,9 @@ def _folded(key: jax.Array, evidence: list[tuple[jax.Array, jax.Array | None]]) 
     total, row = jnp.uint32(0), 0
     for values, mask in evidence:
         values = jnp.asarray(values).astype(jnp.float32)
-        real = jnp.broadcast_to(known(values, mask), values.shape).reshape(-1, values.shape[-1])
-        words = jax.lax.bitcast_convert_type(jnp.where(real, values.reshape(real.shape), 0) + 0.0, jnp.uint32)
+        values = values.reshape(math.prod(values.shape[:-1]), values.shape[-1])
+        real = jnp.all(known(values, mask), axis=0)
+        words = jax.lax.bitcast_convert_type(jnp.where(real, values, 0) + 0.0, jnp.uint32)
         salts = jnp.arange(row, row := row + len(words), dtype=jnp.uint32)[:, None] * jnp.uint32(0x9E3779B9)
         total += jnp.sum(jnp.where(real, _mixed(_mixed(words) ^ salts), 0), dtype=jnp.uint32)
     return jax.random.fold_in(key, total)

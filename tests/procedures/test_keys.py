@@ -18,6 +18,8 @@ def test_a_key_with_the_hash_of_the_evidence():
         calls.key_of(key, (values[:, order], real[order])),
         calls.key_of(key, (values[:, real].astype(np.float32), None)),
         calls.key_of(key, (np.where(real, values, np.nan), None)),
+        calls.key_of(key, (np.where(real | [[True], [False]], values, np.nan), None)),
+        calls.key_of(key, (values, real), (np.zeros(0), None)),
         jax.jit(lambda values: calls.key_of(key, (values, real)))(values),
     ]
     assert len({jax.random.key_data(one).tobytes() for one in same}) == 1
