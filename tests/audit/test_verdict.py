@@ -209,7 +209,7 @@ def test_a_folder_that_was_changed_is_refused(tmp_path, capsys):
     for name, words in ("items.csv", "does not fit the SHA-256 in run.json"), ("run.json", "does not fit its SHA-256"):
         place = tmp_path / "run" / name
         data = place.read_text()
-        assert "-1" in data or '"num_tests": 10' in data
+        assert "-1.0" in data or '"num_tests": 10' in data
         place.write_text(data.replace("-1.0", "-2.0", 1).replace('"num_tests": 10', '"num_tests": 11'))
         capsys.readouterr()
         assert main(["report", str(tmp_path / "run")]) == 2
