@@ -95,14 +95,15 @@ def _as_in_file(file: pathlib.Path, tokenizer: Any) -> Any:
     special = [str(token) for token in own.get_added_tokens_decoder().values()]
     for text in (*PROBE, *(f"a{token} b" for token in special)):
         theirs, found = _ids(tokenizer, text), _ids(own, text)
-        if theirs == found:
+        if theirs == found or not found:
             continue
         kind = type(tokenizer).__name__
         _logger.warning(
             "%s: transformers' %s reads it otherwise (%r is %s there, %s by the file); the file's tokens are used",
             *(file, kind, text[:_SHOWN], theirs[:_SHOWN], found[:_SHOWN]),
         )
-        kept = {name: token for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+        named = {name: token for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+        kept = {name: token for name, token in named.items() if own.token_to_id(token) is not None}
         replaced = PreTrainedTokenizerFast(tokenizer_object=own, **kept)
         replaced.chat_template = tokenizer.chat_template
         replaced.model_max_length = tokenizer.model_max_length

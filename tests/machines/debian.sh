@@ -16,17 +16,19 @@ skip() {
 }
 
 [ "$(id -u)" = 0 ] || skip "needs root"
-command -v debootstrap >/dev/null || apt-get install -y -qq debootstrap >/dev/null 2>&1 || skip "no debootstrap"
+command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -y -qq debootstrap; } >/dev/null 2>&1 ||
+    skip "no debootstrap"
 unshare --mount true 2>/dev/null || skip "no mount namespace can be made"
 
 if [ -z "${ROOT:-}" ]; then
     ROOT=$(mktemp -d)
-    trap 'rm -rf "$ROOT"' EXIT
+    trap 'rm -rf "$ROOT" "$ROOT.log"' EXIT
 fi
 if [ ! -e "$ROOT/usr/bin/python3.13" ]; then
     debootstrap --variant=minbase --include=ca-certificates,python3-venv,python3-dev,gcc,git trixie "$ROOT" \
         >"$ROOT.log" 2>&1 || skip "debootstrap: $(tail -n 1 "$ROOT.log")"
 fi
+rm -rf "$ROOT/tdd"
 mkdir -p "$ROOT/etc/ssl/certs" "$ROOT/tdd"
 cp -L /etc/resolv.conf "$ROOT/etc/resolv.conf"
 [ ! -e /etc/ssl/certs/ca-certificates.crt ] || cp -L /etc/ssl/certs/ca-certificates.crt "$ROOT/etc/ssl/certs/"
@@ -39,7 +41,7 @@ if [ "$what" = part ]; then
 fi
 certificates=/etc/ssl/certs/ca-certificates.crt
 # the mounts end with the namespace
-ROOT=$ROOT COMMANDS="$demonstration; rm -rf .venv; $tests" CERTIFICATES=$certificates unshare --mount bash -euc '
+ROOT=$ROOT COMMANDS="($demonstration) && rm -rf .venv && ($tests)" CERTIFICATES=$certificates unshare --mount bash -euc '
     mount --make-rprivate /
     mount -t proc proc "$ROOT/proc"
     mount --rbind /sys "$ROOT/sys"

@@ -8,6 +8,7 @@ import pytest
 import tdd
 from tdd.kernels import conformal, evalues
 from tdd.procedures.evalues import drawn_uniform
+from tdd.procedures.several_scores import choose
 from tdd.study.claims.combination import detector_scores
 
 ALPHA = 0.2
@@ -49,19 +50,6 @@ def test_the_best_of_several_scores(budget):
     guarantees.assert_at_most(guarantees.simulate(fdp, seed=1), ALPHA, budget)
 
 
-@pytest.mark.guarantee(checks=1)
-@pytest.mark.parametrize("prune", ["homogeneous", "heterogeneous"])
-def test_weighted_selection(prune, budget):
-    def fdp(key):
-        values = jax.random.normal(key, (N + M,))
-        found = tdd.weighted_conformal_selection(
-            values[:N], values[N:], jnp.ones(N), jnp.ones(M), alpha=ALPHA, null="nonmember", prune=prune, key=KEY
-        )
-        return found.selected.any().astype(jnp.float32)
-
-    guarantees.assert_at_most(guarantees.simulate(fdp, seed=2), ALPHA, budget)
-
-
 @pytest.mark.guarantee(checks=2)
 @pytest.mark.parametrize("level", [0.35])
 def test_smoothed_p_values(level, budget):
@@ -81,3 +69,14 @@ def test_smoothed_p_values_with_the_key_alone_are_caught(budget):
         return (p[0] <= 0.35).astype(jnp.float32)
 
     guarantees.assert_differs(guarantees.simulate(reached, seed=3), 0.35, budget)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_the_best_of_several_scores_with_the_key_alone_is_caught(budget):
+    def fdp(key):
+        calibration, scores = detector_scores(key, N, jnp.zeros((20, M)), 0.0)
+        real = jnp.ones(N, bool), jnp.ones(M, bool)
+        e_values, _ = choose(calibration, scores, *real, ALPHA, null="member")
+        return evalues.e_bh(e_values, ALPHA, uniform=drawn_uniform(KEY)).reject.any().astype(jnp.float32)
+
+    guarantees.assert_exceeds(guarantees.simulate(fdp, seed=1), ALPHA, budget)
