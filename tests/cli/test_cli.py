@@ -265,7 +265,7 @@ def test_demo_reports_against_the_truth(capsys):
 def test_report_prints_hostile_names_as_they_are(tmp_path, capsys):
     rows = [{"id": f"c{i}", "role": "calibration", "loss": float(i)} for i in range(40)]
     names = ["[bold]x[/bold]", ":warning: :cat:", "back\\slash\\", "red\x1b[31m\x1b]0;title\x07", "=1+1", "a,b\nc"]
-    rows += [{"id": name, "role": "candidate", "loss": -1.0} for name in names]
+    rows += [{"id": name, "role": "candidate", "loss": -1.0 - place} for place, name in enumerate(names)]
     path = tmp_path / "t.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     status, out = run("select", path, "--alpha", 0.2, "--out", tmp_path / "run", capsys=capsys)
