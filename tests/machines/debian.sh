@@ -2,7 +2,7 @@
 # The README's commands under Debian 13, whose Python 3.13 gets the newest JAX, in a chroot of its own.
 #
 #   bash tests/machines/debian.sh whole   both commands, as they stand in the README
-#   bash tests/machines/debian.sh part    the first, and of the second kernels beside references, models, golden values
+#   bash tests/machines/debian.sh part    the demonstration, kernels beside references, models, golden values; one install
 #
 # Needs root, debootstrap (installed where apt-get can) and a network; without them it says so and ends with status 0.
 # The root is made in a temporary folder; ROOT=DIR keeps it there for the next run.
@@ -36,12 +36,15 @@ git -C "$checkout" ls-files -z | tar -C "$checkout" --null -T - -cf - | tar -C "
 
 demonstration=$(grep --max-count=1 'tdd demo' "$checkout/README.md")
 tests=$(grep --max-count=1 'python -m pytest' "$checkout/README.md")
+commands="($demonstration) && rm -rf .venv && ($tests)"
 if [ "$what" = part ]; then
-    tests="$tests -q tests/contract tests/models tests/procedures -k 'test_reference or models or golden'"
+    chosen="-q tests/contract tests/models tests/procedures -k 'test_reference or families or golden'"
+    install=${tests%% && .venv/bin/python*}
+    commands="$install && .venv/bin/tdd demo && ${tests#"$install" && } $chosen"
 fi
 certificates=/etc/ssl/certs/ca-certificates.crt
 # the mounts end with the namespace
-ROOT=$ROOT COMMANDS="($demonstration) && rm -rf .venv && ($tests)" CERTIFICATES=$certificates unshare --mount bash -euc '
+ROOT=$ROOT COMMANDS="$commands" CERTIFICATES=$certificates unshare --mount bash -euc '
     mount --make-rprivate /
     mount -t proc proc "$ROOT/proc"
     mount --rbind /sys "$ROOT/sys"
