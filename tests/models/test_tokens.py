@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import tokenizers
+from published_tokenizers import PUBLISHED, blank_model
 
 import tdd
 from tdd.models.configuration import PROBE, read_tokenizer
@@ -64,6 +65,31 @@ def test_tokens_of_the_file(tmp_path, kind, parts):
         assert found.get_vocab() == own.get_vocab()
     split = found("a<|endoftext|>b", split_special_tokens=True, add_special_tokens=False)["input_ids"]
     assert 0 not in split
+
+
+def published(place, one):
+    """A tokenizer folder with a published pipeline over a small vocabulary."""
+    parts = {name: getattr(one, name) for name in ("normalizer", "pre_tokenizer", "post_processor")}
+    if one.blanks:
+        parts["model"], parts["added_tokens"] = blank_model()
+        parts["decoder"] = None
+    folder(place, one.kind, one.model_type, **parts)
+    file = place / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["model"]["ignore_merges"] = one.ignore_merges
+    file.write_text(json.dumps(content))
+    if one.blanks:
+        names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+        (place / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": one.kind, **names}))
+    return file
+
+
+@pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: one.source)
+def test_published_pipelines(tmp_path, one):
+    file = published(tmp_path / "model", one)
+    found, own = read_tokenizer(file.parent, 10**6), tokenizers.Tokenizer.from_file(str(file))
+    for text in (*PROBE, "In 2023", "the end", "  the end", "a<s> b", "x" * 3_000):
+        assert found(text)["input_ids"] == own.encode(text).ids, text
 
 
 def test_a_difference_is_told_once(tmp_path, caplog):
