@@ -14,6 +14,8 @@ from tdd.study.claims.combination import detector_scores
 ALPHA = 0.2
 KEY = jax.random.key(0)  # its uniform is .0523
 N, M, K = 99, 20, 5
+TEN_SCORES = 39, jnp.zeros((10, 8))
+"""Calibration items, and shifts of ten scores of eight candidates."""
 
 
 def averaged_e_values(key):
@@ -43,7 +45,7 @@ def test_randomised_e_bh_with_the_key_alone_is_caught(budget):
 @pytest.mark.guarantee(checks=1)
 def test_the_best_of_several_scores(budget):
     def fdp(key):
-        calibration, scores = detector_scores(key, N, jnp.zeros((20, M)), 0.0)
+        calibration, scores = detector_scores(key, *TEN_SCORES, 0.0)
         found = tdd.best_score(calibration, scores, alpha=ALPHA, null="member", key=KEY)
         return found.selected.any().astype(jnp.float32)
 
@@ -74,8 +76,8 @@ def test_smoothed_p_values_with_the_key_alone_are_caught(budget):
 @pytest.mark.guarantee(checks=0)
 def test_the_best_of_several_scores_with_the_key_alone_is_caught(budget):
     def fdp(key):
-        calibration, scores = detector_scores(key, N, jnp.zeros((20, M)), 0.0)
-        real = jnp.ones(N, bool), jnp.ones(M, bool)
+        calibration, scores = detector_scores(key, *TEN_SCORES, 0.0)
+        real = jnp.ones(calibration.shape[1], bool), jnp.ones(scores.shape[1], bool)
         e_values, _ = choose(calibration, scores, *real, ALPHA, null="member")
         return evalues.e_bh(e_values, ALPHA, uniform=drawn_uniform(KEY)).reject.any().astype(jnp.float32)
 
