@@ -14,6 +14,7 @@ __all__ = [
     "exact_null",
     "joint_synthetic",
     "paraphrased",
+    "preparation",
     "rules",
     "scores",
     "table",
@@ -33,6 +34,36 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def with_error(value: float, error: float) -> str:
     """A value and its standard error."""
     return f"{value:.3f} ± {error:.3f}"
+
+
+def preparation(result: Results) -> str:
+    """What the checks without a model find, and how often they err."""
+    machine, valid = result["machine"], result["valid"]
+    shares = [name for name in result["changes"][0] if name not in ("change", "size", "all checks")]
+    rows = [
+        [
+            f"{row['change']}, {row['size']} + {row['size']}",
+            f"{row['all checks']:.2f}",
+            *(f"{row[n]:.2f}" for n in shares),
+        ]
+        for row in result["changes"]
+    ]
+    total = sum(row["audits"] for row in valid)
+    errors = sum(round(row["all checks"] * row["audits"]) for row in valid)
+    worst = max(valid, key=lambda row: row["all checks"])
+    text = (
+        "**Preparation.** Share of verdicts withheld where the calibration texts alone were changed, synthetic prose, "
+        f"{result['divisions']} divisions each: by all checks of an audit together, and by marks of whole texts alone "
+        "where the change was made to that share of the calibration texts (`benchmarks/preparation.py`)."
+    )
+    note = (
+        f"Where nothing was changed, {errors} of {total:,} verdicts were withheld (40 + 40 texts of "
+        f"{len(valid)} kinds: {', '.join(row['kind'] for row in valid)}; at most {worst['all checks']:.3f}, "
+        f"{worst['kind']}). Marks of 10,000 texts take {result['seconds of 10,000 texts']:.1f} s on a core of "
+        f"{machine['processor']}. What changes no mark and few words stays unseen."
+    )
+    header = ["change, texts", "all checks", *(f"marks, {100 * float(name):g}%" for name in shares)]
+    return f"{text}\n\n{table(header, rows)}\n\n{note}"
 
 
 def wikimia(result: Results) -> str:

@@ -249,6 +249,7 @@ _MEASURED: dict[str, Callable[[Results], str]] = {
     **{f"reproductions/{place.parent.name}/results": order_tables.reproduction for place in _REPRODUCTIONS},
     "leak": leak_tables.leak,
     "score_leak": leak_tables.score_leak,
+    "preparation": audit_tables.preparation,
     "wikimia_audit": audit_tables.wikimia,
     "arxivtection_ktd": audit_tables.arxivtection,
     "paraphrased_ktd": audit_tables.paraphrased,

@@ -21,6 +21,7 @@ from tdd.audit.decide import (
     level_in_words,
     simultaneous_bounds,
 )
+from tdd.audit.sampling import LEVEL, OF_EACH, SLACK
 from tdd.records import Evidence, Guarantee, Texts
 from tdd.runs.folder import Audit, log_findings, plain, run_head
 
@@ -29,9 +30,10 @@ RESERVED = ("id", "p_value", "adjusted", "selected", "statistic", "fdp_bound", "
 
 _PER_ITEM = ("selected", "p_values", "adjusted", "statistic", "warnings", "selection")
 
-_LEVEL, _FRACTION = 0.01, 0.01
+_FRACTION = 0.01
 _RULE = (
-    "A verdict is withheld where a test speaks against exchangeability: the blind baseline, the sizes of clusters, or, "
+    "A verdict is withheld where a test speaks against exchangeability: marks of unlike preparation, the blind "
+    "baseline, the sizes of clusters, or, "
     "where more than 1% of the calibration items or of the candidates are copies or parts of texts of the other role, "
     "their number against random divisions of the same items; for knockoffs alone the symmetry test. The levels of "
     "these tests add up to 1%: where the assumptions hold, that happens in at most 1% of runs. It is also withheld "
@@ -88,6 +90,7 @@ def assemble(
     checks = {name: finding for name, finding in findings.items() if finding is not None}
     bounds = simultaneous_bounds(evidence, choices, decision)
     failed = failures(checks, decision)
+    unchecked = [check.unchecked for check in checks.values() if getattr(check, "unchecked", "")]
     warnings = warnings_of(checks, decision, items.ignored_groups, stands=not failed)
     if failed:
         void = Guarantee("nothing: a check speaks against its assumptions", decision.guarantee.assumes, "none", _RULE)
@@ -99,8 +102,8 @@ def assemble(
         "options": dict(options),
         "inputs": dict(inputs),
         "model": model,
-        "outcome": _outcome(decision, bounds, failed),
-        "verdict": {"stands": not failed, "failed": failed, "rule": _RULE},
+        "outcome": _outcome(decision, bounds, failed, unchecked),
+        "verdict": {"stands": not failed, "failed": failed, "unchecked": unchecked, "rule": _RULE},
         "decision": {
             field.name: getattr(decision, field.name)
             for field in dataclasses.fields(decision)
@@ -161,24 +164,26 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
     """Why no verdict is given, one sentence a failed check; empty where the verdict stands.
 
     Guarantee: where calibration items and candidates (for knockoffs without calibration: originals and knockoffs of
-    known non-members) are exchangeable, P(a failure) <= 1%: the tests divide that level evenly.
+    known non-members) are exchangeable, P(a failure) <= 1%: each of the four tests has a quarter of that level.
     """
     failed = []
     calibrated = decision.num_calibration > 0
     sizes, shared = checks.get("cluster_sizes"), checks.get("sharing")
     baseline = checks.get("blind_baseline")
-    level = _LEVEL / max(1, sum(check is not None for check in (sizes, shared, baseline))) * (1 + 1e-9)
+    prepared, level = checks.get("preparation"), OF_EACH * SLACK
     if (repeated := checks.get("repeated_value")) is not None:
         failed.append(repeated.warning)
     if sizes is not None and sizes.p_value <= level:
         failed.append(sizes.warning)
-    if calibrated and baseline is not None and baseline.warning and baseline.p_value <= level:
+    if calibrated and prepared is not None and prepared.p_value <= level:
+        failed.append(prepared.warning)
+    if calibrated and baseline is not None and baseline.p_value <= level:
         failed.append(
             f"calibration items and candidates differ without looking at the model (AUC {baseline.auc:.3f}, "
             f"p = {baseline.p_value:.3g}), so they are not exchangeable"
         )
     symmetry = checks.get("symmetry")
-    if not calibrated and symmetry is not None and symmetry.p_value <= _LEVEL:
+    if not calibrated and symmetry is not None and symmetry.p_value <= LEVEL:
         failed.append(
             f"the model tells known non-members from their knockoffs (p = {symmetry.p_value:.3g}), so these are not "
             "exchangeable"
@@ -240,7 +245,9 @@ def warnings_of(
     return warnings
 
 
-def _outcome(decision: Decision, bounds: SimultaneousBounds, failed: Sequence[str]) -> str:
+def _outcome(
+    decision: Decision, bounds: SimultaneousBounds, failed: Sequence[str], unchecked: Sequence[str] = ()
+) -> str:
     """The number of candidates shown to be members (or clean), and the selection; or why there is no verdict.
 
     These are two answers: far more items may be shown to be among the candidates than can be named.
@@ -250,7 +257,12 @@ def _outcome(decision: Decision, bounds: SimultaneousBounds, failed: Sequence[st
             f"No verdict: {'; '.join(failed)}. What the procedure selects then has no known error rate; it is in "
             "items.csv, but it is not a finding. Correct the data and run again: see the warnings."
         )
-    return _of_set(decision, bounds) + _of_items(decision)
+    untested = (
+        f"Not checked, so that it rests on whoever supplied the calibration items: {'; '.join(unchecked)}. "
+        if unchecked
+        else ""
+    )
+    return untested + _of_set(decision, bounds) + _of_items(decision)
 
 
 def _of_set(decision: Decision, bounds: SimultaneousBounds) -> str:

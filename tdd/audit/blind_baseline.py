@@ -17,19 +17,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.audit.duplicates import strings
+from tdd.audit.sampling import subsample, units_of
 from tdd.records import Guarantee, Texts
 from tdd.validate import InputError
 
 GUARANTEE = Guarantee(
-    "P(a warning) <= 1%",
+    "P(a warning) <= level",
     ("calibration texts and candidates are exchangeable (groups of them, where groups are named)",),
     "finite-sample",
     "a permutation test of the whole procedure; Phipson & Smyth (2010) for the observed labelling",
 )
 GUARANTEE_ROWS = [("tdd.run_audit", "blind baseline", GUARANTEE)]
 
-_LEVEL_INVERSE = 100
-_NUM_PERMUTATIONS = 299
+_NUM_PERMUTATIONS = 399
 _FOLDS = 5
 _MIN_UNITS = 10
 _MAX_TEXTS = 2_000
@@ -62,6 +62,7 @@ class BlindBaseline:
     num_candidates: int  # texts used
     num_permutations: int  # random relabellings behind `p_value`
     note: str  # cuts that bound the cost, or empty
+    unchecked: str  # why the check did not run, or empty
     warning: str  # empty where nothing was found
 
 
@@ -80,6 +81,7 @@ def blind_baseline(
     candidates: Texts | Sequence[str],
     *,
     seed: int,
+    level: float = 0.01,
     groups: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
     view: View | None = None,
 ) -> BlindBaseline:
@@ -92,20 +94,21 @@ def blind_baseline(
     score.)
     Classifier: logistic regression (L2, C = 1, free intercept). Statistic: AUC over the pairs of texts of one fold,
     with the classifier of the others of 5 folds, or of as many as a role has units, roles stratified over them. Test:
-    the roles are shuffled among the units (texts, or groups) of each fold, 299 times, everything is fitted again, and
-    p = (1 + #{AUC of a shuffle >= AUC}) / 300. The warning is raised at p <= 1/100, whatever the size of the AUC.
+    the roles are shuffled among the units (texts, or groups) of each fold, 399 times, everything is fitted again, and
+    p = (1 + #{AUC of a shuffle >= AUC}) / 400. The warning is raised at p <= level, whatever the size of the AUC.
 
-    Guarantee: a false alarm has probability at most 1%, at every sample size, ties and duplicates included, if units
+    Guarantee: P(a warning) <= level at every sample size, ties and duplicates included, if units
     are exchangeable. (Fold AUCs share training texts: formulas for independent ones raise false alarms.)
 
     Args:
       seed: seed of folds, shuffles and subsample; the same seed gives the same result.
+      level: a warning is raised at p-values up to this, at least 1/400.
       groups: group of every calibration text and of every candidate (the paper of a passage). A group is never
         split over folds, and roles are shuffled among groups; the parts of a group with both roles count as two.
       view: what is seen of items that are no texts; by default words and length.
 
     Returns:
-      The finding. With fewer than 10 units in a role the check does not run, and the warning says so.
+      The finding. With fewer than 10 units in a role the check does not run, and `unchecked` says so.
 
     Raises:
       InputError: `groups` of other lengths than the texts.
@@ -123,7 +126,7 @@ def blind_baseline(
             raise InputError(f"groups must be a pair with one group a text: expected lengths {expected}, got {sizes}")
         group = [*groups[0], *groups[1]]
     generator = np.random.default_rng(seed)
-    kept = _subsample(role, generator)
+    kept = subsample(role, _MAX_TEXTS, generator)
     drawn = _note(role, kept)
     texts, role, group = [texts[index] for index in kept], role[kept], [group[index] for index in kept]
     note = "; ".join(filter(None, [drawn, view.note(texts)]))
@@ -133,11 +136,11 @@ def blind_baseline(
     smallest = min(np.count_nonzero(unit_role == 0), np.count_nonzero(unit_role == 1))
     if smallest < _MIN_UNITS or not view.enough(texts):
         kind = view.items if groups is None else f"groups of {view.items}"
-        warning = (
-            f"blind baseline not run: at least {_MIN_UNITS} {kind} are needed in each role, the smaller "
-            f"has {smallest}; whether calibration and candidates are comparable was not tested"
+        reason = (
+            "whether words alone tell calibration items from candidates was not tested: at least "
+            f"{_MIN_UNITS} {kind} are needed in each role, and the smaller has {smallest}"
         )
-        return BlindBaseline(math.nan, (), 1.0, math.nan, math.nan, *counts, 0, note, warning)
+        return BlindBaseline(math.nan, (), 1.0, math.nan, math.nan, *counts, 0, note, reason, reason)
 
     shuffled = _shuffled_roles(unit_role, unit_fold, generator)
     wins, pairs = fold_wins(view.similarities(texts), shuffled[unit_of_text], unit_fold[unit_of_text])
@@ -145,8 +148,9 @@ def blind_baseline(
     auc, null = float(aucs[0]), np.sort(aucs[1:])
     num_above = int(np.count_nonzero(null >= auc - 1e-12))
     p_value = (1 + num_above) / (1 + null.size)
-    threshold = float(null[-((1 + null.size) // _LEVEL_INVERSE)])
-    significant = (1 + num_above) * _LEVEL_INVERSE <= 1 + null.size
+    allowed = max(1, math.floor(level * (1 + null.size) * (1 + 1e-9)))  # labellings that may reach the observed AUC
+    threshold = float(null[-allowed])
+    significant = 1 + num_above <= level * (1 + null.size) * (1 + 1e-9)
     return BlindBaseline(
         auc=auc,
         fold_aucs=tuple((wins[:, 0] / pairs[:, 0]).tolist()),
@@ -157,17 +161,9 @@ def blind_baseline(
         num_candidates=counts[1],
         num_permutations=null.size,
         note=note,
-        warning=_warning(view.features, auc, threshold, p_value) if significant else "",
+        unchecked="",
+        warning=_warning(view.features, auc, threshold, p_value, level) if significant else "",
     )
-
-
-def _subsample(role: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Indices to keep, in order: at most `_MAX_TEXTS`, the smaller role whole up to half of them."""
-    members = [np.flatnonzero(role == value) for value in (0, 1)]
-    half = _MAX_TEXTS // 2
-    limits = [max(half, _MAX_TEXTS - members[1 - value].size) for value in (0, 1)]
-    kept = [generator.permutation(indices)[:limit] for indices, limit in zip(members, limits, strict=True)]
-    return np.sort(np.concatenate(kept))
 
 
 def _note(role: np.ndarray, kept: np.ndarray) -> str:
@@ -188,10 +184,11 @@ def _units(
     role: np.ndarray, group: Sequence[Hashable], generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Unit of every text [N], role of every unit [U], fold of every unit [U]; a unit is a group within a role."""
-    index_of: dict[tuple[Hashable, int], int] = {}
-    parts = zip(group, role.tolist(), strict=True)
-    unit_of_text = np.array([index_of.setdefault(part, len(index_of)) for part in parts], dtype=np.int64)
-    calibration, candidate = ([name for name, value in index_of if value == wanted] for wanted in (0, 1))
+    unit_of_text, unit_role = units_of(role, group)
+    name_of = [group[row] for row in np.unique(unit_of_text, return_index=True)[1]]
+    calibration, candidate = (
+        [name for name, value in zip(name_of, unit_role, strict=True) if value == wanted] for wanted in (0, 1)
+    )
     both = set(calibration) & set(candidate)
     shared = [calibration[i] for i in generator.permutation(len(calibration)) if calibration[i] in both]
     num_folds = max(2, min(_FOLDS, len(calibration), len(candidate)))
@@ -199,8 +196,7 @@ def _units(
     for names in (calibration, candidate):
         alone = [names[i] for i in generator.permutation(len(names)) if names[i] not in both]
         fold_of |= {name: position % num_folds for position, name in enumerate([*shared, *alone])}
-    unit_role = np.array([value for _, value in index_of], dtype=np.int64)
-    unit_fold = np.array([fold_of[name] for name, _ in index_of], dtype=np.int64)
+    unit_fold = np.array([fold_of[name] for name in name_of], dtype=np.int64)
     return unit_of_text, unit_role, unit_fold
 
 
@@ -258,15 +254,15 @@ def _have_words(texts: Sequence[str]) -> bool:
 _OF_TEXTS = View(_similarities, "texts with words", "words and length", _have_words, _long_texts)
 
 
-def _warning(features: str, auc: float, threshold: float, p_value: float) -> str:
+def _warning(features: str, auc: float, threshold: float, p_value: float, level: float) -> str:
     how = "slightly" if auc < 0.6 else "clearly" if auc < 0.8 else "grossly"
     return (
         f"calibration and candidates differ {how} without looking at the model: {features} alone tell them "
-        f"apart with AUC {auc:.3f} (0.5 is chance; values above {threshold:.3f} are significant at the 1% level; "
-        f"p = {p_value:.3g}). Power may be evidence of a shift of date, source or format, not of memorisation; and "
-        "the error rate holds only if calibration items are exchangeable with the candidates under the null. Only "
-        "if those are, and the other candidates alone differ in content, does the error rate hold, and even then "
-        "content may be what was detected"
+        f"apart with AUC {auc:.3f} (0.5 is chance; values above {threshold:.3f} are significant at level "
+        f"{100 * level:.3g}%; p = {p_value:.3g}). Power may be evidence of a shift of date, source or format, not of "
+        "memorisation; and the error rate holds only if calibration items are exchangeable with the candidates under "
+        "the null. Only if those are, and the other candidates alone differ in content, does the error rate hold, and "
+        "even then content may be what was detected"
     )
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from tdd.audit.decide import complete_items
 from tdd.audit.duplicates import normalise
 from tdd.audit.inputs import Inputs
+from tdd.audit.sampling import LEVEL, OF_EACH, SLACK
 from tdd.records import Evidence, Null, Texts
 
-_LEVEL = 0.01
 _DRAWS = 999
 _LARGE = Fraction(1, 20)
 _MANY_CUT = 0.1
@@ -163,7 +163,7 @@ class ClusterSizes:
     # small where sizes differ between the roles and that matters: p_differ where items are decided on, whose rule
     # takes sizes as exchangeable, else the larger of the two
     p_value: float
-    warning: str  # empty where p_value > 0.01
+    warning: str  # empty where p_value > 0.0025
 
 
 def cluster_sizes(evidence: Evidence, unit: str, seed: int) -> ClusterSizes | None:
@@ -188,7 +188,7 @@ def cluster_sizes(evidence: Evidence, unit: str, seed: int) -> ClusterSizes | No
     p_value = p_differ if unit == "item" else max(p_related, p_differ)
     correlation = float(ranks @ scores / spread) if spread else 0.0
     warning = ""
-    if p_value <= _LEVEL:
+    if p_value <= OF_EACH * SLACK:
         warning = (
             f"clusters of calibration items hold {calibration_sizes.mean():.3g} items and clusters of candidates "
             f"{candidate_sizes.mean():.3g} on average (p = {p_differ:.3g}; rank correlation of size and score "
@@ -255,7 +255,7 @@ def symmetry(evidence: Evidence, rule: str) -> Symmetry | None:
     expected = num_items / (2 if averaged else copies.shape[1] + 1)
     p_value = float(result.p_value) or math.exp(float(result.log_p_value))  # too small for single precision
     warning = ""
-    if p_value <= _LEVEL:
+    if p_value <= LEVEL:
         finding = (
             "the averaged statistic of known non-members is not symmetric"
             if averaged

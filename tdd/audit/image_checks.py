@@ -1,4 +1,4 @@
-"""What images look like without a model: numbers for the blind baseline, and a perceptual hash for near copies.
+"""What images look like without a model: numbers for the blind baseline, marks of files, a hash for near copies.
 
 The hash is that of pHash (Zauner 2010, "Implementation and benchmarking of perceptual image hash functions", section
 3.2.1): of the grey image, 32 x 32, the 8 x 8 lowest frequencies of the discrete cosine transform, one bit each, 1 where
@@ -8,7 +8,9 @@ differ in 32 on average.
 
 from __future__ import annotations
 
+import collections
 import functools
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ import numpy as np
 from tdd.audit.blind_baseline import View
 from tdd.audit.duplicates import Pairs, best_of_each
 from tdd.audit.image_files import FORMATS, ImageFiles
+from tdd.audit.preparation import Marks
 from tdd.runs.display import progress_bar
 
 NEAR = 1 - 10 / 64
@@ -26,6 +29,7 @@ NEAR = 1 - 10 / 64
 _BLOCK, _MAX_PAIRS = 2_000_000, 5_000_000
 _OVERVIEW, _CROP, _BINS = 128, 256, 8
 _FLAT = 2.0
+_VALUES = 50
 _SCALE = 0.25
 
 
@@ -34,6 +38,7 @@ class Look(NamedTuple):
 
     features: np.ndarray  # [F] float32, as `look` lists them
     bits: int | None  # the perceptual hash; None where the grey levels hardly vary, so that noise decides every bit
+    file: Mapping[str, str]  # properties of the file, in words
 
 
 def look(image: Any, num_bytes: int) -> Look:
@@ -46,6 +51,7 @@ def look(image: Any, num_bytes: int) -> Look:
     """
     width, height = image.size
     ratio = np.log(width / height)
+    file = _of_file(image)
     size = [np.log(width), np.log(height), ratio, abs(ratio), np.log(num_bytes / (width * height))]
     format = [float(image.format == name) for name in FORMATS]
     colours = image.convert("RGB")
@@ -58,7 +64,47 @@ def look(image: Any, num_bytes: int) -> Look:
     numbers += [*overview.mean(0), *overview.std(0)]
     for channel in overview.T:
         numbers += [*np.histogram(channel, _BINS, (0, 256))[0] / len(overview)]
-    return Look(np.array(numbers, np.float32), bits)
+    return Look(np.array(numbers, np.float32), bits, file)
+
+
+def _of_file(image: Any) -> dict[str, str]:
+    """What the program that wrote the file decided, beside its pixels."""
+    width, height = image.size
+    tables = getattr(image, "quantization", None)
+    digest = "none" if not tables else hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:8]
+    return {
+        "format": str(image.format),
+        "mode": image.mode,
+        "width": str(width),
+        "height": str(height),
+        "shape": "square" if width == height else "wide" if width > height else "tall",
+        "sides that are multiples of 8": str(sum(side % 8 == 0 for side in image.size)),
+        "JPEG quantisation tables": digest,
+        "JPEG sampling": str(image.info.get("progression", 0)) + str(getattr(image, "layer", "")),
+        "orientation by EXIF": str(image.getexif().get(0x0112, "none")),
+        "metadata": ", ".join(sorted({"exif", "icc_profile", "dpi", "xmp", "comment"} & {*image.info})) or "none",
+        "frames": "several" if getattr(image, "n_frames", 1) > 1 else "one",
+    }
+
+
+def image_marks(seen: Mapping[str, Look], hashes: Sequence[str]) -> Marks:
+    """Marks of the files of images: each property with each value that at least two images have, the 50 commonest."""
+    files = [seen[sha256].file for sha256 in hashes]
+    marks: list[tuple[str, str]] = []
+    for name in files[0] if files else ():
+        counts = collections.Counter(file[name] for file in files)
+        marks += [(name, value) for value, count in counts.most_common(_VALUES) if count > 1]
+    has = np.array([[file[name] == value for file in files] for name, value in marks], bool)
+
+    def excerpt(mark: int, item: int) -> str:
+        return files[item][marks[mark][0]]
+
+    return Marks(
+        tuple(f"have the {name} {value}" for name, value in marks),
+        has.reshape(len(marks), len(files)),
+        tuple(name for name, _ in marks),
+        excerpt,
+    )
 
 
 def _of_edges(grey: np.ndarray) -> list[float]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tdd.audit.decide import level_in_words
 from tdd.audit.models import provenance_of
+from tdd.audit.sampling import SLACK
 from tdd.audit.score import ScoreOptions
 from tdd.audit.score import score as score_texts
 from tdd.models.source import at_revision
@@ -105,17 +106,18 @@ class Start:
         check: float,
         warnings: Sequence[str],
         rows: Mapping[str, np.ndarray],
+        unchecked: Sequence[str] = (),
     ) -> OwnerTest:
         """The finished run, written to its folder; what a reader must know is logged."""
         kind, options = self.kind, self.options
-        failed = [] if check > CHECK_LEVEL else [kind.unlike.format(p=check)]
+        failed = [] if check > CHECK_LEVEL * SLACK else [kind.unlike.format(p=check)]
         run = {
             **run_head(kind.name, self.seed),
             "options": options,
             "inputs": {"source": self.texts.source, "sha256": self.texts.sha256, "texts": len(self.texts)},
             "model": {**self.provenance, "scoring": self.details},
-            "outcome": _outcome(kind, facts, options["alpha"], failed, guarantee),
-            "verdict": {"stands": not failed, "failed": failed, "rule": kind.rule},
+            "outcome": _untested(unchecked) + _outcome(kind, facts, options["alpha"], failed, guarantee),
+            "verdict": {"stands": not failed, "failed": failed, "unchecked": [*unchecked], "rule": kind.rule},
             "result": facts,
             "guarantee": guarantee,
             "checks": {"without_model": {"p_value": check, "level": CHECK_LEVEL}},
@@ -204,6 +206,11 @@ def _outcome(kind: Kind, facts: Mapping[str, Any], alpha: float, failed: Sequenc
         f"The model was trained on {kind.subject}, or on some of them ({p}). If {kind.drawn}, a model trained without "
         f"{kind.others} gives such a result with a probability of at most {level}{how}."
     )
+
+
+def _untested(unchecked: Sequence[str]) -> str:
+    """What the verdict rests on without a test, as its first sentence; empty where everything was tested."""
+    return f"Not checked: {'; '.join(unchecked)}. " if unchecked else ""
 
 
 def _open_beside(options: Mapping[str, Any]) -> list[str]:

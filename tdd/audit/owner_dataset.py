@@ -13,6 +13,7 @@ import numpy as np
 from tdd.audit.blind_baseline import GUARANTEE as BLIND
 from tdd.audit.blind_baseline import blind_baseline
 from tdd.audit.owner import CHECK_LEVEL, Kind, OwnerTest, nothing_can_be_found, numbers, start_test
+from tdd.audit.preparation import preparation
 from tdd.procedures import owner as procedures
 from tdd.records import Texts
 from tdd.texts import hash_texts, load_text_columns
@@ -28,8 +29,8 @@ _DATASET = Kind(
     "suspect and held-out texts are of one kind, as if divided at random",
     "either",
     "suspect and held-out texts differ without looking at the model (p = {p:.3g}), so they are not exchangeable",
-    "A verdict is withheld where the blind baseline tells the suspect texts from the held-out ones without looking at "
-    "the model. Where they are exchangeable, that happens in at most 1% of runs.",
+    "A verdict is withheld where marks of their preparation or the blind baseline tell the suspect texts from the "
+    "held-out ones without looking at the model. Where they are exchangeable, that happens in at most 1% of runs.",
     (
         "That the held-out texts were kept from the training data is taken from their owner.",
         "That both sets are of one kind, date, source and preparation cannot be shown, only contradicted.",
@@ -102,7 +103,9 @@ def run_dataset_inference(
     texts = Texts(tuple(ids), tuple(joined), source=source, sha256=hash_texts(ids, joined))
     decides = [num_splits, *([*map(list, groups)] if group_field else [])]
     start = start_test(_DATASET, model, texts, names, test, alpha, seed, out, scoring, decides)
-    blind = blind_baseline(sets[1], sets[0], seed=seed, groups=(groups[1], groups[0]) if group_field else None)
+    units_named = (groups[1], groups[0]) if group_field else None
+    compared: dict[str, Any] = {"seed": seed, "groups": units_named, "level": CHECK_LEVEL / 2}
+    seen = [check(sets[1], sets[0], **compared) for check in (preparation, blind_baseline)]
     scores = start.scores()
     panels = np.split(np.stack([scores[name] for name in names]), [len(sets[0])], axis=1)
     units = [group_means(panel, own) for panel, own in zip(panels, groups, strict=True)] if group_field else panels
@@ -122,13 +125,15 @@ def run_dataset_inference(
     if test == "permutation":
         sizes = facts["num_suspect"], facts["num_heldout"]
         facts["log_smallest_p"] = procedures.log_smallest_p(*sizes, num_splits=num_splits)
-    warnings = [] if blind.p_value <= CHECK_LEVEL or not blind.warning else [blind.warning]
+    warnings = [one.warning for one in seen if one.warning]
     warnings += _dataset_warnings(facts, alpha, sets, groups, sum(panel.shape[1] for panel in units))
     rows = {"id": np.array([name for one in sets for name in one.ids], object)}
     rows["role"] = np.repeat(np.array(["suspect", "heldout"], object), [len(one) for one in sets])
     if group_field:
         rows["group"] = np.array([name for own in groups for name in own], object)
-    return start.finish(facts, result.guarantee, blind.p_value, warnings, {**rows, **scores})
+    p_value = min(1.0, 2 * min(one.p_value for one in seen))
+    unchecked = [one.unchecked for one in seen if one.unchecked]
+    return start.finish(facts, result.guarantee, p_value, warnings, {**rows, **scores}, unchecked)
 
 
 def group_means(scores: np.ndarray, groups: Sequence[str]) -> np.ndarray:

@@ -9,14 +9,15 @@ import base64
 import functools
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tdd.audit.blind_baseline import View
-from tdd.audit.image_checks import NEAR, looks, near_images, view
+from tdd.audit.image_checks import NEAR, image_marks, looks, near_images, view
 from tdd.audit.image_files import ImageFiles, image_rows
+from tdd.audit.preparation import Marks
 from tdd.models.vision import check_vision_language
 from tdd.procedures.procedure import Procedure
 from tdd.records import Texts
@@ -34,6 +35,7 @@ class Pictures(NamedTuple):
 
     likeness: Mapping[str, Any]  # how near copies are found, as keywords of `duplicates`
     view: View  # what the blind baseline sees
+    marks: Callable[[Sequence[str]], Marks]  # of their files
     files: ImageFiles
 
 
@@ -70,7 +72,7 @@ def read_pictures(
         "search": functools.partial(near_images, seen),
         "measure": "fraction of equal bits of the perceptual hashes",
     }
-    return rows, Pictures(likeness, view(seen), everything)
+    return rows, Pictures(likeness, view(seen), functools.partial(image_marks, seen), everything)
 
 
 def _check_options(model: Any, procedure: Procedure, scoring: Mapping[str, Any], unused: Mapping[str, Any]) -> None:

@@ -19,12 +19,14 @@ from tdd.audit.duplicates import duplicates
 from tdd.audit.inputs import Inputs, Tables, knockoff_column, read_inputs
 from tdd.audit.models import column_prefixes, describe, list_of_models, provenance_of
 from tdd.audit.overlap import overlap, sharing
+from tdd.audit.preparation import preparation
+from tdd.audit.sampling import OF_EACH
 from tdd.audit.score import ScoreOptions
 from tdd.audit.score import score as score_texts
 from tdd.models.source import at_revision
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
-from tdd.records import Evidence
+from tdd.records import Evidence, Texts
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
@@ -378,21 +380,33 @@ def _open_folder(
 def _input_checks(inputs: Inputs, seed: int, pictures: Pictures | None) -> dict[str, Any]:
     """The diagnostics of texts or images by name, computed before any model is looked at."""
     checks: dict[str, Any] = {}
-    known, candidates = inputs.calibration, inputs.candidates
-    if known is not None:
-        _logger.info("searching for duplicates between calibration and candidates, and running the blind baseline")
-        clusters = (inputs.calibration_clusters, inputs.clusters) if inputs.clusters else None
-        likeness = {} if pictures is None else pictures.likeness
-        checks["duplicates"] = duplicates(known, candidates, **likeness)
-        if pictures is None:
-            checks["overlap"] = overlap(known, candidates)
-        likeness = {name: likeness[name] for name in likeness if name != "measure"}
-        checks["sharing"] = sharing(known, candidates, seed=seed, groups=clusters, **likeness)
-        seen = None if pictures is None else pictures.view
-        checks["blind_baseline"] = blind_baseline(known, candidates, seed=seed, groups=clusters, view=seen)
+    if inputs.calibration is not None:
+        _logger.info("comparing calibration and candidates without the model: copies, preparation, blind baseline")
+        groups = (inputs.calibration_clusters, inputs.clusters) if inputs.clusters else None
+        checks |= compare_roles(inputs.calibration, inputs.candidates, seed=seed, groups=groups, pictures=pictures)
     if inputs.knockoffs("candidate"):
         checks["knockoff_texts"] = knockoff_texts(inputs)
     return checks
+
+
+def compare_roles(
+    known: Texts, candidates: Texts, *, seed: int, groups: Any = None, pictures: Pictures | None = None
+) -> dict[str, Any]:
+    """What tells calibration items and candidates apart without a model, by name; see `tdd.audit.blind_baseline`."""
+    compared: dict[str, Any] = {"seed": seed, "groups": groups}
+    if pictures is None:
+        checks: dict[str, Any] = {"duplicates": duplicates(known, candidates), "overlap": overlap(known, candidates)}
+        near, seen, marks = {}, None, None
+    else:
+        checks = {"duplicates": duplicates(known, candidates, **pictures.likeness)}
+        near = {name: one for name, one in pictures.likeness.items() if name != "measure"}
+        seen, marks = pictures.view, pictures.marks
+    return {
+        **checks,
+        "sharing": sharing(known, candidates, **compared, **near),
+        "preparation": preparation(known, candidates, marks=marks, level=OF_EACH, **compared),
+        "blind_baseline": blind_baseline(known, candidates, view=seen, level=OF_EACH, **compared),
+    }
 
 
 def _score_under(

@@ -344,6 +344,7 @@ _MODULES = (
     "audit.blind_baseline",
     "audit.flagged",
     "audit.overlap",
+    "audit.preparation",
     "audit.owner_versions",
     "audit.owner_dataset",
     "study.baselines",

@@ -198,7 +198,7 @@ def _checks(run: Mapping[str, Any]) -> Table:
             count = check["num_calibration_flagged"]
             calibrating = "" if count is None else f", {count} of {check['num_calibration']} calibration items"
             added["calibrating"] = calibrating
-        finding = "not run" if "auc" in check and check["auc"] is None else words.format(**check, **added)
+        finding = "not run" if check.get("unchecked") else words.format(**check, **added)
         verdict, tone = ("see warnings", "warning") if check["warning"] else ("no warning", "plain")
         rows.append(Row((title, finding, verdict), tone))
     return Table("Checks", (Column("check"), Column("result"), Column("verdict")), tuple(rows))
@@ -238,6 +238,10 @@ _FINDINGS = {
     "sharing": (
         "items shared by the roles",
         "{num_shared}, about {expected:.0f} in random divisions (p = {p_value:.3g})",
+    ),
+    "preparation": (
+        "preparation of items",
+        "{num_marks} marks of whole items compared, smallest adjusted p = {p_value:.3g}",
     ),
     "cluster_sizes": (
         "sizes of clusters",

@@ -86,11 +86,12 @@ def check(**fields):
     return types.SimpleNamespace(warning="w", **fields)
 
 
-def found(p=0.5, copies=(0, 0), parts=(0, 0), sizes=(200, 200), shared=0.005):
+def found(p=0.5, copies=(0, 0), parts=(0, 0), sizes=(200, 200), shared=0.0025, prepared=1.0):
     total = {"total_calibration": sizes[0], "total_candidates": sizes[1]}
     return {
         "sharing": check(p_value=shared),
         "blind_baseline": check(p_value=p, auc=0.9),
+        "preparation": check(p_value=prepared),
         "duplicates": check(num_calibration=copies[0], num_candidates=copies[1], **total),
         "overlap": check(num_calibration=parts[0], num_candidates=parts[1], **total),
     }
@@ -103,12 +104,14 @@ CALIBRATED, KNOCKOFFS = types.SimpleNamespace(num_calibration=200), types.Simple
     ("checks", "decision", "words"),
     [
         (found(), CALIBRATED, []),
-        (found(p=0.005), CALIBRATED, ["differ without looking at the model"]),
-        (found(p=0.0051), CALIBRATED, []),
-        ({"blind_baseline": check(p_value=0.01, auc=0.9)}, CALIBRATED, ["differ without looking at the model"]),
-        (found(p=0.005) | {"cluster_sizes": check(p_value=0.005)}, CALIBRATED, []),
-        (found() | {"cluster_sizes": check(p_value=0.003)}, CALIBRATED, ["w"]),
-        (found(copies=(9, 9), parts=(9, 9), shared=0.0051), CALIBRATED, []),
+        (found(p=0.0025), CALIBRATED, ["differ without looking at the model"]),
+        (found(p=0.0026), CALIBRATED, []),
+        (found(prepared=0.0025), CALIBRATED, ["w"]),
+        (found(prepared=0.0026), CALIBRATED, []),
+        (found(prepared=0.0025), KNOCKOFFS, []),
+        (found() | {"cluster_sizes": check(p_value=0.0025)}, CALIBRATED, ["w"]),
+        (found() | {"cluster_sizes": check(p_value=0.0026)}, CALIBRATED, []),
+        (found(copies=(9, 9), parts=(9, 9), shared=0.0026), CALIBRATED, []),
         (found(copies=(2, 2)), CALIBRATED, []),
         (found(copies=(3, 2)), CALIBRATED, ["3 of 200 calibration items and 2 of 200 candidates are copies"]),
         (found(parts=(0, 3)), CALIBRATED, ["are parts of texts"]),
