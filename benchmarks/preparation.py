@@ -53,7 +53,8 @@ def templated(rng: np.random.Generator, count: int) -> list[str]:
 def multilingual(rng: np.random.Generator, count: int) -> list[str]:
     """Words of five scripts, a text in one of them."""
     alphabets = [
-        string.ascii_lowercase, "\u03b1\u03b2\u03b3\u03b4\u03b5\u03b6\u03b7\u03b8\u03b9\u03ba\u03bb\u03bc\u03bd\u03bf\u03c0",
+        string.ascii_lowercase,
+        "\u03b1\u03b2\u03b3\u03b4\u03b5\u03b6\u03b7\u03b8\u03b9\u03ba\u03bb\u03bc\u03bd\u03bf\u03c0",
         "\u0430\u0431\u0432\u0433\u0434\u0435\u0436\u0437\u0438\u043a\u043b\u043c\u043d\u043e\u043f\u0440\u0441\u0442",
         "\u3042\u3044\u3046\u3048\u304a\u304b\u304d\u304f\u3051\u3053",
         "\u7684\u4e00\u662f\u4e0d\u4e86\u4eba\u6211\u5728\u6709\u4ed6",

@@ -37,7 +37,8 @@ _RULE = (
     "where more than 1% of the calibration items or of the candidates are copies or parts of texts of the other role, "
     "their number against random divisions of the same items; for knockoffs alone the symmetry test. The levels of "
     "these tests add up to 1%: where the assumptions hold, that happens in at most 1% of runs. It is also withheld "
-    "where one value of a score is that of most items of a role, whatever the assumptions."
+    "where one value of a score is that of most items of a role, and where a rule flagged the candidates alone and "
+    "nobody asserts that its flags are independent of the scores, whatever the data."
 )
 
 _UNITS = {
@@ -182,7 +183,9 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
             f"calibration items and candidates differ without looking at the model (AUC {baseline.auc:.3f}, "
             f"p = {baseline.p_value:.3g}), so they are not exchangeable"
         )
-    symmetry = checks.get("symmetry")
+    flags, symmetry = checks.get("flags"), checks.get("symmetry")
+    if calibrated and flags is not None and flags.num_calibration_flagged is None and not flags.independent:
+        failed.append(flags.warning)
     if not calibrated and symmetry is not None and symmetry.p_value <= LEVEL:
         failed.append(
             f"the model tells known non-members from their knockoffs (p = {symmetry.p_value:.3g}), so these are not "
@@ -272,7 +275,7 @@ def _of_set(decision: Decision, bounds: SimultaneousBounds) -> str:
         return ""
     what = "were in the training data" if decision.null == "nonmember" else "are clean"
     return (
-        f"At least {least} of the {m} candidates ({least / m:.0%}) {what}, with confidence "
+        f"If the assumptions hold, at least {least} of the {m} candidates ({least / m:.0%}) {what}, with confidence "
         f"{100 * (1 - bounds.delta):g}%. Which of them is another question: "
     )
 

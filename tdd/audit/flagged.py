@@ -36,18 +36,27 @@ _APART = (
     "which were not flagged"
 )
 
+INDEPENDENT = "independent"
+"""`calibration_flagged` of somebody who asserts that flags tell nothing of scores under the null."""
+
+_ASSERTED = (
+    "the rule that flagged the candidates was not applied to the calibration items; that its flags are independent of "
+    "the scores of items for which the null holds is asserted by whoever ran the audit"
+)
 _WARNING: dict[Null, str] = {
     "nonmember": "the rule that flagged the candidates was not applied to the calibration items. Items that share "
     "n-grams with the training data score lower than others, trained on or not, so that more of the selected can be "
-    "wrong than the level says; flag the calibration items by the same rule (--calibration-flagged)",
+    "wrong than the level says; flag the calibration items by the same rule (--calibration-flagged FILE), or assert "
+    "that flags are independent of scores (--calibration-flagged independent)",
     "member": "the rule that flagged the candidates was not applied to the calibration items, and flagged members may "
-    "score otherwise than these; flag the calibration items by the same rule (--calibration-flagged)",
+    "score otherwise than these; flag the calibration items by the same rule (--calibration-flagged FILE), or assert "
+    "that flags are independent of scores (--calibration-flagged independent)",
 }
 
 GUARANTEE_ROWS = [
     (
         "tdd.run_audit",
-        f"flagged, calibration_flagged{'' if both else '=None'}",
+        "flagged, calibration_flagged" + ("" if both else f"={INDEPENDENT!r}"),
         Guarantee.finite_sample(
             "FDR <= alpha among the flagged, given which items were flagged",
             (assumption, "and what the procedure assumes, for the flagged items"),
@@ -66,7 +75,8 @@ class Flags:
     num_flagged: int  # flagged ones, which are decided on
     num_calibration: int  # calibration items given
     num_calibration_flagged: int | None  # flagged ones, which calibrate; None where the rule was not applied to them
-    warning: str  # empty where it was
+    independent: bool  # whether somebody asserts that flags tell nothing of scores under the null
+    warning: str  # empty where the rule was applied to them
 
 
 class Restricted(NamedTuple):
@@ -93,16 +103,19 @@ def restrict_to_flagged(inputs: Inputs, flagged: Any, calibration_flagged: Any, 
         lines an item are one. All lines are hits if the table has none of the following fields; otherwise the first
         of them decides: flagged, contaminated, overlap, num_overlaps, ngrams, hits, count. A line is a hit by true,
         yes, a number above 0 or a list that is not empty, and none by false, no, 0 or an empty list.
-      calibration_flagged: those of the calibration items, flagged by the same rule; None if it was not applied.
+      calibration_flagged: those of the calibration items, flagged by the same rule; None if it was not applied, and
+        "independent" where the caller asserts that flags are independent of the scores under the null. With None an
+        audit withholds its verdict.
       null: null hypothesis of the procedure.
 
     Raises:
       InputError: an unreadable list, any other value in that field, flagged and contaminated that contradict each
         other, ids that are not among the items, nothing flagged.
     """
-    keep, hashes = {}, {}
+    independent = isinstance(calibration_flagged, str) and calibration_flagged == INDEPENDENT
+    keep, hashes = {}, {"calibration_flagged": INDEPENDENT} if independent else {}
     for owner, source in (("candidate", flagged), ("calibration", calibration_flagged)):
-        if source is None:
+        if source is None or (independent and owner == "calibration"):
             continue
         texts = inputs.roles.get(Role(owner))
         if texts is None:
@@ -122,12 +135,13 @@ def restrict_to_flagged(inputs: Inputs, flagged: Any, calibration_flagged: Any, 
         groups = tuple(np.array(groups, object)[np.concatenate(everything)])
     calibration = inputs.calibration
     both = calibration is None or "calibration" in keep
-    warning = "" if both else _WARNING[null]
+    warning = "" if both else _ASSERTED if independent else _WARNING[null]
     flags = Flags(
         len(inputs.candidates),
         int(keep["candidate"].sum()),
         0 if calibration is None else len(calibration),
         int(keep["calibration"].sum()) if "calibration" in keep else None,
+        independent,
         warning,
     )
     return Restricted(Inputs(roles, clusters, calibration_clusters, groups), flags, _ALIKE if both else _APART, hashes)

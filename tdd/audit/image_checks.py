@@ -19,7 +19,7 @@ import numpy as np
 from tdd.audit.blind_baseline import View
 from tdd.audit.duplicates import Pairs, best_of_each
 from tdd.audit.image_files import FORMATS, ImageFiles
-from tdd.audit.preparation import Marks
+from tdd.audit.preparation import Marks, copied
 from tdd.runs.display import progress_bar
 
 NEAR = 1 - 10 / 64
@@ -94,15 +94,15 @@ def image_marks(seen: Mapping[str, Look], hashes: Sequence[str]) -> Marks:
     for name in files[0] if files else ():
         counts = collections.Counter(file[name] for file in files)
         marks += [(name, value) for value, count in counts.most_common(_VALUES) if count > 1]
-    has = np.array([[file[name] == value for file in files] for name, value in marks], bool)
+    has = np.array([[file[name] == value for file in files] for name, value in marks], bool).reshape(-1, len(files))
 
     def excerpt(mark: int, item: int) -> str:
-        return files[item][marks[mark][0]]
+        return files[item][marks[mark][0]] if mark < len(marks) else hashes[item][:8]
 
     return Marks(
-        tuple(f"have the {name} {value}" for name, value in marks),
-        has.reshape(len(marks), len(files)),
-        tuple(name for name, _ in marks),
+        (*(f"have the {name} {value}" for name, value in marks), "are copies of another item"),
+        np.concatenate([has, copied(hashes)[None]]),
+        (*(name for name, _ in marks), "copies"),
         excerpt,
     )
 

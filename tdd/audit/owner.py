@@ -193,18 +193,19 @@ def _outcome(kind: Kind, facts: Mapping[str, Any], alpha: float, failed: Sequenc
     p = f"p = {facts['p_value']:.3g}, level {level}"
     if facts.get("reversed"):
         return (
-            f"No sign that the model was trained on {kind.subject} was found: the two sets differ ({p}), but in the "
-            "other direction."
+            f"No evidence that the model was trained on {kind.subject} was found: the two sets differ ({p}), but in "
+            "the other direction."
         )
     if not facts["rejected"]:
         return (
-            f"No sign that the model was trained on {kind.subject} was found ({p}). That does not show that it was "
+            f"No evidence that the model was trained on {kind.subject} was found ({p}). That does not show that it was "
             "trained without them."
         )
     how = "" if guarantee.kind == "finite-sample" else " in the limit of many texts"
     return (
-        f"The model was trained on {kind.subject}, or on some of them ({p}). If {kind.drawn}, a model trained without "
-        f"{kind.others} gives such a result with a probability of at most {level}{how}."
+        f"Evidence at level {level} that the model was trained on {kind.subject}, or on some of them "
+        f"(p = {facts['p_value']:.3g}). If {kind.drawn}, a model trained without {kind.others} gives such a result "
+        f"with a probability of at most {level}{how}."
     )
 
 

@@ -7,6 +7,7 @@ question about a whole item: whether a text begins with a lower-case letter, whe
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import math
@@ -89,7 +90,8 @@ def preparation(
     Marks of texts: the classes of the first and the last character; characters of rare classes (controls, format
     characters such as byte-order marks, soft hyphens and zero-width blanks, unusual blanks, private ones), quotation
     marks and dashes by kind, letters beyond ASCII; Unicode composition; line ends, tabs, repeated and trailing blanks;
-    encoding damage; markup, entities and addresses; case throughout; a length that the longest texts have in common.
+    encoding damage; markup, entities and addresses; case throughout; a length that the longest texts have in common;
+    whether a text is a copy of another.
     Statistic: the smallest two-sided p-value of Fisher's exact test over the marks. Test: the roles are shuffled among
     the units (items, or groups) 1,999 times; p = (1 + #{shuffles whose smallest p-value is as small}) / 2000, and so
     for each mark.
@@ -323,6 +325,7 @@ _PHRASES = (
     "are not in Unicode's composed form (NFC)",
 )
 _OF_LENGTH = ("are as long as the longest in characters", "are as long as the longest in words")
+_COPIES = "are copies of another item"
 
 
 def _answers(text: str) -> list[bool]:
@@ -352,13 +355,20 @@ def text_marks(texts: Sequence[str]) -> Marks:
     answers = np.array([_answers(text) for text in texts], bool).reshape(len(texts), len(_PHRASES)).T
     lengths = np.array([[len(text), len(text.split())] for text in texts], np.int64).reshape(-1, 2).T
     longest = lengths == lengths.max(axis=1, initial=0)[:, None]
-    phrases = (*_PHRASES, *_OF_LENGTH)
+    phrases = (*_PHRASES, *_OF_LENGTH, _COPIES)
 
     def excerpt(mark: int, item: int) -> str:
         return excerpt_of(texts[item], phrases[mark])
 
     about = tuple(" ".join(phrase.split()[:2]) if phrase.startswith(("begin", "end")) else phrase for phrase in phrases)
-    return Marks(phrases, np.concatenate([answers, longest]), about, excerpt)
+    return Marks(phrases, np.concatenate([answers, longest, copied(texts)[None]]), about, excerpt)
+
+
+def copied(items: Sequence[str]) -> np.ndarray:
+    """Which items are equal to another one, up to case and white space: [N] bool."""
+    plain = [" ".join(item.split()).casefold() for item in items]
+    counts = collections.Counter(plain)
+    return np.array([counts[item] > 1 for item in plain], bool)
 
 
 def excerpt_of(text: str, phrase: str) -> str:

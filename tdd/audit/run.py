@@ -154,7 +154,8 @@ def run_audit(
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       flagged: ids of the candidates that a rule flagged, as n-gram hits: only these are decided on.
-      calibration_flagged: those of the calibration texts, by the same rule; without it a warning says what is assumed.
+      calibration_flagged: those of the calibration texts, by the same rule. Without them the verdict is withheld,
+        unless "independent" asserts that flags are independent of scores under the null.
       out: run folder; an interrupted run continues there.
       seed: of diagnostics, random choices and simulated bounds; None is 0, and for a randomised rule a draw from the
         operating system, which `run["seed"]` records and a run in the same folder takes again.

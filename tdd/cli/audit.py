@@ -68,7 +68,10 @@ def _add_audit(commands: Any) -> None:
         help="ids of the candidates that a decontamination tool flagged by n-grams: decide on these alone",
     )
     audit.add_argument(
-        "--calibration-flagged", metavar="FILE", help="ids of the calibration texts that the same rule flagged"
+        "--calibration-flagged",
+        metavar="FILE",
+        help="ids of the calibration texts that the same rule flagged; without them the verdict is withheld, unless "
+        '"independent" asserts that flags are independent of the scores under the null',
     )
     audit.add_argument(
         "--calibration",

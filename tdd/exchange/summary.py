@@ -51,9 +51,9 @@ def outcome(run: Mapping[str, Any]) -> str:
     listed = ", ".join(rejected[:_MANY_NAMES]) + more
     total = len(data) - len(doubtful)
     return (
-        f"The model depends on the published order of {len(rejected)} of {total} data sets, at level {level} "
-        f"(Benjamini and Hochberg): {listed}. If the assumptions hold, the expected fraction of data sets that it does "
-        f"not depend on among those listed is at most {level}.{withheld}"
+        f"Evidence at level {level} (Benjamini and Hochberg) that the model depends on the published order of "
+        f"{len(rejected)} of {total} data sets: {listed}. If the assumptions hold, the expected fraction of data sets "
+        f"without such a dependence among those listed is at most {level}.{withheld}"
     )
 
 
@@ -168,8 +168,9 @@ def _outcome_of_one(entry: Mapping[str, Any], level: str) -> str:
         )
     how = "" if entry["guarantee"]["kind"] == "finite-sample" else " in the limit of many shards"
     return (
-        f"The model depends on the published order of {entry['name']} (p = {p}, level {level}). If that order is "
-        f"random, a model that knows nothing of it gives such a result with a probability of at most {level}{how}."
+        f"Evidence at level {level} that the model depends on the published order of {entry['name']} (p = {p}). If "
+        f"that order is random, a model that knows nothing of it gives such a result with a probability of at most "
+        f"{level}{how}."
     )
 
 

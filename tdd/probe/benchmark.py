@@ -98,7 +98,10 @@ class Leak:
         start = (
             "before the first look" if self.began[0] is None else f"between steps {self.began[0]} and {self.began[1]}"
         )
-        sentences = [f"The benchmark has leaked into training before step {self.alarm}; it probably began {start}."]
+        sentences = [
+            f"Evidence that the benchmark leaked into training before step {self.alarm}; if so, it probably began "
+            f"{start}."
+        ]
         if self.num_leaked:
             sentences.append(
                 f"At step {self.step} at least {self.num_leaked} items ({self.fraction:.0%}) are leaked (confidence "

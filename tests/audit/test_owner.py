@@ -54,7 +54,7 @@ def test_published_members_are_found_and_others_are_not(texts, trained_on):
     assert found.p_value < 1e-4
     unseen = run(table(others[-DOCUMENTS:], others))
     assert not unseen.run["result"]["rejected"]
-    assert "No sign" in unseen.run["outcome"]
+    assert "No evidence" in unseen.run["outcome"]
 
 
 @pytest.mark.parametrize("test", ["rank_sum", "exact"])
@@ -117,7 +117,7 @@ def test_the_command(trained_on, tmp_path, capsys):
     place.write_text("".join(json.dumps(row) + "\n" for row in trained_on))
     command = ["versions", str(demo_files().checkpoint), str(place), "--quiet"]
     assert main([*command, "--fail-on-detection", "--out", str(tmp_path / "run")]) == 1
-    assert "The model was trained on the published versions" in capsys.readouterr().out
+    assert "Evidence at level 5% that the model was trained on the published versions" in capsys.readouterr().out
     assert main(["report", str(tmp_path / "run")]) == 0
     longer = [{**row, "text": row["text"] * (1 + row["published"])} for row in trained_on]
     place.write_text("".join(json.dumps(row) + "\n" for row in longer))
@@ -182,7 +182,7 @@ def test_held_out_members_do_not_accuse(texts):
     assert found.p_value <= 0.05
     assert found.verdict_stands
     assert not found.run["result"]["rejected"]
-    assert found.run["outcome"].startswith("No sign that the model was trained on the suspect texts")
+    assert found.run["outcome"].startswith("No evidence that the model was trained on the suspect texts")
     assert any("held-out texts have the lower scores" in warning for warning in found.run["warnings"])
 
 

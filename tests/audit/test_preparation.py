@@ -50,6 +50,14 @@ def test_every_change_is_found(change):
         assert {one.p_value for one in found} == {1 / 2000}
 
 
+def test_copies_in_one_role_are_found():
+    calibration, candidates = divided(0, 100)
+    found = preparation(calibration + calibration[:8], candidates, seed=0, level=0.0025)
+    assert "16 of 108 calibration items and 0 of 100 candidates are copies of another item" in found.warning
+    both = preparation(calibration + candidates[:8], candidates + calibration[:8], seed=0, level=0.0025)
+    assert not both.warning  # copies across the roles are for `sharing`
+
+
 def test_a_change_of_some_texts_is_found():
     calibration, candidates = divided(0, 150)
     calibration[:15] = [text + "\n" for text in calibration[:15]]

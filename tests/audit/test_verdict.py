@@ -120,6 +120,10 @@ CALIBRATED, KNOCKOFFS = types.SimpleNamespace(num_calibration=200), types.Simple
         ({"symmetry": check(p_value=0.01)}, KNOCKOFFS, ["tells known non-members from their knockoffs"]),
         ({"symmetry": check(p_value=0.02)}, KNOCKOFFS, []),
         ({"symmetry": check(p_value=0.001)}, CALIBRATED, []),
+        ({"flags": check(num_calibration_flagged=None, independent=False)}, CALIBRATED, ["w"]),
+        ({"flags": check(num_calibration_flagged=None, independent=True)}, CALIBRATED, []),
+        ({"flags": check(num_calibration_flagged=9, independent=False)}, CALIBRATED, []),
+        ({"flags": check(num_calibration_flagged=None, independent=False)}, KNOCKOFFS, []),
         ({}, CALIBRATED, []),
     ],
 )
@@ -188,7 +192,7 @@ def test_fail_on_detection(tmp_path, capsys):
     for options, status in ([], 0), (["--fail-on-detection"], 1), (["--fail-on-detection", "--alpha", "0.0001"], 0):
         assert main(["select", str(tmp_path / "t.csv"), *options]) == status
     shown = " ".join(capsys.readouterr().out.split())
-    assert "At least" in shown
+    assert "If the assumptions hold, at least" in shown
     assert "Which of them is another question" in shown
 
 

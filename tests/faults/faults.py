@@ -957,6 +957,13 @@ AUDIT = (
         ("tests/audit/test_verdict.py",),
     ),
     Fault(
+        "flagged: candidates alone are flagged and the verdict stands",
+        "tdd/audit/assemble.py",
+        "flags.num_calibration_flagged is None and not flags.independent",
+        "flags.num_calibration_flagged is None and False",
+        ("tests/audit/test_verdict.py",),
+    ),
+    Fault(
         "preparation: what was not tested is not said",
         "tdd/audit/assemble.py",
         "return untested + _of_set",

@@ -50,7 +50,7 @@ def test_one_data_set(one):
     text = flat(printed(run))
     data = run["data"][0]
     for words in (
-        "Test of canonical order: ./gpt", "The model depends on the published order of quiz", "8 of 6 examples",
+        "Test of canonical order: ./gpt", "that the model depends on the published order of quiz", "8 of 6 examples",
         "./other: p = ", "no structure seen (p = 0.4; one by one: neighbours 0.4)", "88 sequences, 10,560 tokens",
         "combined was chosen beforehand and decides", "the level 0.05",
     ):  # fmt: skip

@@ -233,9 +233,13 @@ def test_flagged_items_alone_are_decided_on(files):
     assert audit.run["options"].keys() >= {"flagged", "calibration_flagged"}
 
 
-def test_calibration_that_was_not_flagged_is_said(files, tmp_path):
+@pytest.mark.parametrize("asserted", [None, "independent"])
+def test_calibration_that_was_not_flagged_withholds_the_verdict_unless_flags_are_independent(files, tmp_path, asserted):
     (tmp_path / "hits.txt").write_text("\n".join(f"hash{i}" for i in range(40)))
-    audit = tdd.run_audit(None, *files, alpha=0.2, format="lm-eval", flagged=tmp_path / "hits.txt", id_field="doc_hash")
+    flags = {"flagged": tmp_path / "hits.txt", "calibration_flagged": asserted, "id_field": "doc_hash"}
+    audit = tdd.run_audit(None, *files, alpha=0.2, format="lm-eval", **flags)
+    assert audit.verdict_stands == (asserted is not None)
+    assert audit.run["options"].get("calibration_flagged") == asserted
     assert any("not applied to the calibration items" in line for line in audit.run["warnings"])
     assert any("flags tell nothing" in line for line in audit.run["decision"]["guarantee"]["assumes"])
     assert audit.run["checks"]["flags"]["num_calibration_flagged"] is None
