@@ -154,16 +154,15 @@ def run_audit(
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       flagged: ids of the candidates that a rule flagged, as n-gram hits: only these are decided on.
-      calibration_flagged: those of the calibration texts, by the same rule. Without them the verdict is withheld,
-        unless "independent" asserts that flags are independent of scores under the null.
+      calibration_flagged: those of the calibration texts, by the same rule, without which no verdict stands; or
+        "independent", which asserts that flags are independent of scores under the null.
       out: run folder; an interrupted run continues there.
       seed: of diagnostics, random choices and simulated bounds; None is 0, and for a randomised rule a draw from the
         operating system, which `run["seed"]` records and a run in the same folder takes again.
       shard: (i, n) or "i/n", from 0: compute only part i of n of the scores, into `out` (or `store`), decide nothing,
         and return None; see `tdd.score`. The same call without a shard decides.
-      **scoring: passed to `tdd.score` (revision, reference, corpus, prefix, dtype, token_budget, long_texts, ...). For
-        "ktd" long_texts is "truncate" by default: originals and knockoffs are cut alike where the context ends.
-        For "jmcs" and "jecs" revision may be a list: checkpoints of one model.
+      **scoring: passed to `tdd.score` (revision, reference, corpus, prefix, dtype, ...). For "ktd" long_texts is
+        "truncate" by default. For "jmcs" and "jecs" revision may be a list: checkpoints of one model.
 
     Returns:
       `Audit`; None with a shard.
@@ -350,8 +349,7 @@ def _options(
     """The options as run.json records them; they identify the run."""
     procedure = choices.procedure
     return {
-        "method": procedure.name,
-        **procedure.record(),
+        **procedure.identity(),
         "alpha": choices.alpha,
         "score": list(deciding),
         "delta": choices.delta,

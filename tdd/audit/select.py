@@ -125,8 +125,7 @@ def select(
         ignored_groups=() if clustered or not table.groups else [table.groups[i] for i in (*candidates, *calibration)],
     )
     options = {
-        "method": name,
-        **procedure.record(),
+        **procedure.identity(),
         **({"weight_column": weight_column} if "weights" in procedure.needs else {}),
         **({"split_column": split_column} if name == "td4eval" else {}),
         "alpha": alpha,

@@ -370,7 +370,8 @@ class JECS(Procedure):
 
     Attributes:
       grid: candidate edges of the envelope; empty for the default ones.
-      neighbours: function from m to the number of nearest p-values for the density at an edge; None for the default.
+      neighbours: k(N), how many of the N p-values above tau estimate the density there, as in `tdd.jecs`; None for the
+        default. Runs are told apart by its name and code.
     """
 
     name = "jecs"
@@ -397,7 +398,7 @@ class JECS(Procedure):
         return jecs(evidence.calibration, evidence.scores, **options)
 
     def record(self) -> dict[str, Any]:  # noqa: D102
-        return {"grid": list(self.grid)}
+        return {name: value for name, value in super().record().items() if value is not None}
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         assert isinstance(selection, JointSelection)

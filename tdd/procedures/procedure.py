@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from tdd.kernels.stepup_parts import StepUp
 from tdd.procedures.calls import exact_fraction
 from tdd.records import Evidence, Guarantee, Null, Selection
+from tdd.runs.described import described
 from tdd.validate import InputError, arrays
 
 
@@ -102,11 +103,13 @@ class Procedure(abc.ABC):
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the options as run.json records them."""
-        return {
-            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
-            for field in dataclasses.fields(self)
-        }
+        """Return the options as run.json records them; what is no plain value by its name and a hash of its code."""
+        return {field.name: described(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what tells the procedure from others in the fingerprint of a run: name, options, a user's code."""
+        own = type(self).__module__.startswith("tdd.")
+        return {"method": self.name, **self.record(), **({} if own else {"code": described(type(self))})}
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:
         """Return the smallest number of selections that the sizes allow; m + 1 if nothing can be selected.

@@ -69,9 +69,6 @@ class PTDI(WithOption):
         labels = evidence.calibration_clusters, evidence.clusters
         return cluster_ptdi(evidence.calibration, evidence.scores, *labels, unit=self.unit, key=key, **options)
 
-    def record(self) -> dict[str, Any]:  # noqa: D102
-        return {"unit": self.unit} if self.unit == "item" else super().record()
-
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
         scaled = self.proportion in ("storey", "subtraction")
         scale = Fraction(max(m - num_targets, 1), m) if scaled else Fraction(1)

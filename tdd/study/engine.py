@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import lattice, tally
+from tdd.runs.described import described
 from tdd.runs.folder import versions
 from tdd.study import checks
 from tdd.study.designs import Sample
 from tdd.study.methods import StudyMethod, as_methods
 from tdd.study.results import StudyResult
 from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
-from tdd.study.store import described
 from tdd.validate import InputError
 
 STEP = 1024

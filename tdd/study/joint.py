@@ -17,13 +17,13 @@ from tdd.device_kinds import DeviceKind, kind_of
 from tdd.kernels import joint_cuts, joint_fresh, joint_resample, proportion, tally
 from tdd.kernels.joint_resample import LARGEST
 from tdd.procedures import jecs as joint
+from tdd.runs.described import described
 from tdd.runs.folder import versions
 from tdd.study import checks
 from tdd.study.designs import JointLabels
 from tdd.study.engine import exact_levels
 from tdd.study.results import StudyResult
 from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
-from tdd.study.store import described
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_matrix, check_finite
 

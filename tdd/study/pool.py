@@ -17,13 +17,13 @@ from tdd.device_kinds import DeviceKind, kind_of
 from tdd.kernels import resample as engine
 from tdd.kernels import resample_pool, tally
 from tdd.records import Null
+from tdd.runs.described import described
 from tdd.runs.folder import versions
 from tdd.study import checks
 from tdd.study.designs import Sample
 from tdd.study.engine import exact_levels
 from tdd.study.results import StudyResult
 from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
-from tdd.study.store import described
 from tdd.validate import InputError, arrays
 
 _LARGEST = 2**24

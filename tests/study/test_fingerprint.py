@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tdd
+from tdd.runs.described import described
 from tdd.study import NormalShift, Sample, method, run
-from tdd.study.store import described
 
 CUT = 0.0
 SET = frozenset({"a", "b", "c"})

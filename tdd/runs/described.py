@@ -1,0 +1,131 @@
+"""Values as plain data that are the same in every process: what tells one run or study from another."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import math
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+_LIBRARIES = ("builtins", "functools", "jax", "jaxlib", "numpy", "scipy", "tdd")  # told by their versions
+
+
+def described(value: Any) -> Any:
+    """A design, function or option as plain values, the same in every process.
+
+    Arrays count by hash; objects by the code of their class and what they hold; functions by their code, defaults and
+    closure and by the values and functions of their own module that they name.
+    """
+    return _described(value, ())
+
+
+def _described(value: Any, outer: tuple[int, ...]) -> Any:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if id(value) in outer:
+        return "itself"
+    outer = (*outer, id(value))
+
+    def each(items: Any) -> list[Any]:
+        return [_described(item, outer) for item in items]
+
+    def named(items: Mapping[Any, Any]) -> dict[str, Any]:
+        return {str(name): _described(item, outer) for name, item in items.items()}
+
+    if isinstance(value, type):
+        return _class(value, outer)
+    if dataclasses.is_dataclass(value):
+        return _class(type(value), outer) | named({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+    if isinstance(value, Mapping):
+        return named(value)
+    if isinstance(value, (list, tuple)):
+        return each(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(repr, each(value)))
+    if isinstance(value, functools.partial):
+        return {"partial": _described(value.func, outer), "args": each(value.args), "options": named(value.keywords)}
+    if isinstance(value, types.FunctionType):
+        return _function(value, outer)
+    if isinstance(value, types.MethodType):
+        return {"method": _described(value.__func__, outer), "of": _described(value.__self__, outer)}
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if callable(value) and hasattr(value, "__wrapped__"):  # of jax.jit and the like
+        return {"wrapped": _described(value.__wrapped__, outer)}
+    if hasattr(value, "__array__"):
+        return _array(np.asarray(value))
+    if hasattr(value, "__dict__"):
+        return _class(type(value), outer) | {"state": named(vars(value))}
+    return "object" if type(value) is object else getattr(value, "__qualname__", None) or repr(value)
+
+
+def _array(array: np.ndarray) -> Any:
+    if array.ndim == 0:
+        return array.item()
+    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+    return f"{array.dtype}{list(array.shape)} {digest}"
+
+
+def _class(kind: type, outer: tuple[int, ...]) -> dict[str, Any]:
+    """The name of a class, and the code of what it defines."""
+    description: dict[str, Any] = {"kind": kind.__qualname__}
+    if not _is_known(kind.__module__):
+        methods = {name: value for name, value in vars(kind).items() if isinstance(value, types.FunctionType)}
+        description["code"] = _digest({name: _code(method.__code__, outer) for name, method in methods.items()})
+    return description
+
+
+def _function(function: types.FunctionType, outer: tuple[int, ...]) -> dict[str, Any]:
+    code = function.__code__
+    description = {"function": function.__qualname__, "code": _code(code, outer)}
+    parts = {
+        "defaults": [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()],
+        "closure": [_held(cell) for cell in function.__closure__ or ()],
+        "globals": {} if _is_known(function.__globals__.get("__name__")) else _named_values(function, code),
+    }
+    return description | {name: _described(part, outer) for name, part in parts.items() if part}
+
+
+def _held(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _named_values(function: types.FunctionType, code: types.CodeType) -> dict[str, Any]:
+    """The data and functions of its module that a function names."""
+    values = {}
+    for name in code.co_names:
+        value = function.__globals__.get(name)
+        local = isinstance(value, types.FunctionType) and value.__globals__ is function.__globals__
+        data = isinstance(value, (bool, int, float, str, list, tuple, dict)) or hasattr(value, "__array__")
+        if local or (data and not isinstance(value, type)):
+            values[name] = value
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            values |= _named_values(function, inner)
+    return values
+
+
+def _code(code: types.CodeType, outer: tuple[int, ...]) -> str:
+    """Hash of what is executed: instructions, names and constants."""
+    constants = [
+        _code(each, outer) if isinstance(each, types.CodeType) else _described(each, outer) for each in code.co_consts
+    ]
+    return _digest([code.co_code.hex(), code.co_names, constants])
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
+
+
+def _is_known(module: Any) -> bool:
+    return str(module).partition(".")[0] in _LIBRARIES
