@@ -99,7 +99,7 @@ def preparation(
     Guarantee: P(a warning) <= level at every sample size if units are exchangeable. It holds for all marks together.
 
     Not seen: what leaves no mark on single items, as another year of half of the texts, words that were replaced one by
-    one, or a limit of the length far above most texts: tdd/audit/README.md has what was measured. Nothing is corrected
+    one, or a limit of the length far above most texts: benchmarks/README.md has what was measured. Nothing is corrected
     here: the candidates must stay what the model may have seen, so it is the calibration items that are prepared
     again, by the program that made the candidates.
 
