@@ -95,7 +95,7 @@ def ptdi(
       "none": pi = 0; FDR <= alpha·m0/m, finite-sample.
       "storey": Storey's pi0 on the lattice; FDR <= alpha, finite-sample. The default.
       "subtraction": the paper's estimator; FDR <= alpha (1 + 1/m)(1 + 1/n), finite-sample.
-      "moment": the paper's adjusted moment estimator; asymptotic.
+      "moment": the paper's adjusted moment estimator with another clip (`tdd.kernels.proportion.moment`); asymptotic.
       "jackknife": the density of the p-values at 1, its bias removed by a jackknife over two bandwidths; asymptotic.
         Our construction (`tdd.kernels.proportion.jackknife`): the paper's second version names one whose definition we
         do not have.

@@ -119,7 +119,7 @@ def weighted_conformal_selection(
     *,
     alpha: Any,
     null: Null,
-    prune: Literal["heterogeneous", "homogeneous", "deterministic"] = "homogeneous",
+    prune: Literal["heterogeneous", "homogeneous", "deterministic"] = "heterogeneous",
     key: jax.Array | None = None,
     calibration_mask: Any = None,
     mask: Any = None,

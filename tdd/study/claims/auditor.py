@@ -174,7 +174,7 @@ def _shifted(key: jax.Array, rule: str) -> jax.Array:
     if rule == "ignored":
         selection: Any = ptdi(data[0], data[1], alpha=_ALPHA, proportion="none")
     else:
-        selection = weighted_conformal_selection(*data, alpha=_ALPHA, null="nonmember", key=own)
+        selection = weighted_conformal_selection(*data, alpha=_ALPHA, null="nonmember", prune="homogeneous", key=own)
     return false_discovery_proportion(selection.selected, jnp.arange(40) < 30)
 
 
