@@ -46,9 +46,19 @@ def run(documents, **options):
     return tdd.run_version_test(str(demo_files().checkpoint), documents, progress=False, **options)
 
 
-def test_published_members_are_found_and_others_are_not(texts, trained_on):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("owner") / "run"
+
+
+@pytest.fixture(scope="module")
+def found(trained_on, folder):
+    """The test of versions that were trained on, with its folder."""
+    return run(trained_on, out=folder)
+
+
+def test_published_members_are_found_and_others_are_not(texts, found):
     _, others = texts
-    found = run(trained_on)
     assert found.verdict_stands
     assert found.run["result"]["rejected"]
     assert found.p_value < 1e-4
@@ -63,8 +73,6 @@ def test_the_p_value_is_that_of_the_scores(test):
     rows = [{"text": text, "document": str(i % 5), "published": int(i < 5)} for i, text in enumerate(texts)]
     model = scored_model(2)
     scores = tdd.score(model, texts, "loss", progress=False)["loss"].reshape(3, 5).T
-    import jax
-
     wanted = tdd.version_test(scores[:, 0], scores[:, 1:], test=test, key=jax.random.key(7))
     found = tdd.run_version_test(model, rows, test=test, seed=7, progress=False)
     assert found.p_value == float(wanted.p_value)
@@ -72,32 +80,15 @@ def test_the_p_value_is_that_of_the_scores(test):
     np.testing.assert_array_equal(found.rows["score"], scores[:, 0])
 
 
-def test_versions_that_were_not_drawn_give_no_verdict(texts):
-    """Originals that are always the longest; the p-value alone would accuse."""
-    members, others = texts
-    documents = table([f"{one} {two}" for one, two in zip(members[:DOCUMENTS], members[20:], strict=False)], others)
-    found = run(documents)
-    assert not found.verdict_stands
-    assert found.run["outcome"].startswith("No verdict")
-    assert "withdrawn" in str(found.report().sections)
-
-
-def test_a_folder_is_continued_and_shown_again(trained_on, tmp_path):
-    found = run(trained_on, out=tmp_path / "run")
-    record, report = folder_report(tmp_path / "run", pictures=True)
+def test_a_folder_is_continued_and_shown_again(trained_on, found, folder):
+    record, report = folder_report(folder, pictures=True)
     assert record["result"] == found.run["result"]
     assert report.verdict == found.run["outcome"]
-    page = (tmp_path / "run" / "report.html").read_text("utf-8")
-    assert page == found.to_html()
-    again = run(trained_on, out=tmp_path / "run")
-    assert again.run["result"] == found.run["result"]
-    with pytest.raises(InputError, match="other inputs or options"):
-        run(trained_on, out=tmp_path / "run", score="min_k")
-    beside = run(trained_on, out=tmp_path / "beside", score="recall", prefix=["green hill under stars"])
-    assert "prefix" in beside.run["options"]
-    assert any("That prefix" in point for point in beside.run["open_points"])
-    with pytest.raises(InputError, match="other inputs or options"):
-        run(trained_on, out=tmp_path / "beside", score="recall", prefix=["brave men"])
+    assert (folder / "report.html").read_text("utf-8") == found.to_html()
+    assert run(trained_on, out=folder).run["result"] == found.run["result"]
+    for other in ({"score": "min_k"}, {"score": "recall", "prefix": ["green hill under stars"]}):
+        with pytest.raises(InputError, match="other inputs or options"):
+            run(trained_on, out=folder, **other)
 
 
 def test_a_p_value_of_one_twentieth_is_at_most_the_level():
@@ -113,15 +104,20 @@ def test_a_p_value_of_one_twentieth_is_at_most_the_level():
 
 
 def test_the_command(trained_on, tmp_path, capsys):
+    """Originals that are always the longest give no verdict, though the p-value alone would accuse."""
     place = tmp_path / "versions.jsonl"
     place.write_text("".join(json.dumps(row) + "\n" for row in trained_on))
     command = ["versions", str(demo_files().checkpoint), str(place), "--quiet"]
     assert main([*command, "--fail-on-detection", "--out", str(tmp_path / "run")]) == 1
     assert "The model was trained on the published versions" in capsys.readouterr().out
     assert main(["report", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
     longer = [{**row, "text": row["text"] * (1 + row["published"])} for row in trained_on]
     place.write_text("".join(json.dumps(row) + "\n" for row in longer))
-    assert main(command) == 3
+    assert main([*command, "--json"]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert told["outcome"].startswith("No verdict")
+    assert told["result"]["rejected"]
 
 
 def rows(*published):
@@ -167,7 +163,6 @@ def test_a_set_that_was_trained_on_is_found(texts, tmp_path):
     found = dataset(members[:40], others[:40], out=tmp_path / "run", seed=3)
     assert found.verdict_stands
     assert found.run["result"]["rejected"]
-    assert not dataset(others[40:80], others[:40]).run["result"]["rejected"]
     scores = np.stack([found.rows["loss"], found.rows["min_k"]])
     wanted = tdd.dataset_inference(scores[:, :40], scores[:, 40:], key=jax.random.key(3), num_splits=4)
     assert found.p_value == float(wanted.p_value)
@@ -206,7 +201,7 @@ def test_groups_are_tested_by_their_means(texts, tmp_path):
     found = dataset(*sets, group_field="book", seed=3, out=tmp_path / "run")
     scores = np.stack([found.rows["loss"], found.rows["min_k"]]).reshape(2, 40, 2).mean(2)
     wanted = tdd.dataset_inference(scores[:, :20], scores[:, 20:], key=jax.random.key(3), num_splits=4)
-    assert found.p_value == pytest.approx(float(wanted.p_value), rel=1e-6)
+    assert found.p_value == float(wanted.p_value)
     assert (found.run["result"]["num_suspect"], found.run["result"]["num_heldout"]) == (20, 20)
     assert any("1 held-out texts are copies" in warning for warning in found.run["warnings"])
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
