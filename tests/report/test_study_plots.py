@@ -101,9 +101,7 @@ def axes_of(drawn_sheet):
     return [axes for row in drawn_sheet.panels for axes in row]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [*((name, "svg") for name in (*FIGURES, *EXAMPLES)), ("levels", "png"), ("envelope", "png")]
-)
+@pytest.mark.parametrize(("name", "kind"), [("levels", "svg"), ("envelope", "svg"), ("bars", "png")])
 def test_files_are_the_same_every_time(name, kind, tmp_path):
     before = dict(matplotlib.rcParams)
     first, second = (sheet.save(drawn(name), tmp_path / f"{i}.{kind}").read_bytes() for i in range(2))
