@@ -2,7 +2,6 @@
 
 import csv
 import errno
-import json
 import os
 import pathlib
 import signal
@@ -19,7 +18,7 @@ import tdd
 from tdd.demo.data import demo_files, load_calibration, load_candidates
 from tdd.records import Texts
 from tdd.runs import atomic
-from tdd.runs.folder import read_run, to_json
+from tdd.runs.folder import read_run
 
 
 @pytest.fixture(scope="module")
@@ -237,12 +236,6 @@ def test_select_counts_missing_scores():
     assert not audit.items["selected"][10]
 
 
-def test_a_group_on_both_sides_is_refused():
-    rows = [{**row, "book": row["id"][-1]} for row in table_rows()]
-    with pytest.raises(tdd.InputError, match="share 10 clusters"):
-        tdd.select(rows, alpha=0.2, scores="loss", label_field="label", group_field="book")
-
-
 def test_select_wants_the_deciding_score():
     rows = [{**row, "other": 1.0} for row in table_rows()]
     with pytest.raises(tdd.InputError, match="score is missing"):
@@ -330,14 +323,6 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
         atomic.write_atomically(target, b"new")
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
-
-
-def test_json_has_no_nan():
-    assert json.loads(to_json({"a": float("nan"), "b": np.float32(0.5), "c": np.arange(2)})) == {
-        "a": None,
-        "b": 0.5,
-        "c": [0, 1],
-    }
 
 
 @pytest.mark.slow("long")

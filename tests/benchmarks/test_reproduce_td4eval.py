@@ -59,11 +59,6 @@ def test_padding_changes_no_selection():
     np.testing.assert_array_equal(alone[0][splits.mask], tdd.bh(p, td4eval.ALPHA).reject)
 
 
-def test_the_rank_of_a_model():
-    means = np.array([[0.9, 0.5, 0.7, 0.5]])
-    assert [td4eval._rank(means, model)[0] for model in range(4)] == [1, 3.5, 2, 3.5]
-
-
 @pytest.mark.slow("long")
 def test_cleaning_restores_the_ranking_where_detection_is_easy():
     rng = np.random.default_rng(0)

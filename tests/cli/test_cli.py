@@ -237,16 +237,6 @@ def test_help(command):
     assert "--help" in done.stdout
 
 
-def test_no_command_prints_the_help(capsys):
-    assert run(capsys=capsys)[0] == 0
-    assert main(["report", "/nonexistent"]) == 2
-
-
-@pytest.mark.parametrize("alpha", ["0", "1", "nan"])
-def test_levels(table, alpha, capsys):
-    assert run("select", table, "--score", "loss", "--alpha", alpha, capsys=capsys)[0] == 2
-
-
 @pytest.mark.slow("training")
 def test_demo_reports_against_the_truth(capsys):
     status, out = run("demo", "--json", "-q", capsys=capsys)

@@ -210,12 +210,6 @@ def test_measures_are_drawn_in_place_of_rates():
     assert right.get_ylim()[0] == 0
 
 
-def test_the_level_that_is_drawn_is_the_wanted_one():
-    page = drawn("parameter, one panel")
-    assert page.panels[0][0].get_ylabel() == "GCR at α = 0.3, ± 2 s.e."
-    assert "The tables have every level." in caption_of(page)
-
-
 def test_the_caption_counts_repetitions():
     assert "1,000 repetitions." in caption_of(drawn("levels"))
     data = dataclasses.replace(FIGURES["bands"][0], repetitions=np.array([500, 2_000]))

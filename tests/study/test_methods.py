@@ -17,7 +17,7 @@ from tdd.study import (
     SkewedShards,
     baselines,
 )
-from tdd.study.methods import StudyMethod, as_methods, method
+from tdd.study.methods import as_methods, method
 
 ALPHAS = (0.1, 0.5, 0.8)
 SINGLE = NormalShift(num_calibration=19, num_tests=12, signal=2.5)
@@ -206,8 +206,3 @@ def test_own_functions_get_what_they_ask_for():
 def test_bad_methods_are_refused(make, message):
     with pytest.raises(tdd.InputError, match=message):
         make()
-
-
-def test_a_method_of_ones_own_making():
-    rule = StudyMethod("all", lambda key, sample, alpha: jnp.ones(sample.scores.shape, bool))
-    assert as_methods([rule]) == (rule,)

@@ -74,11 +74,6 @@ def test_listing_the_studies_imports_no_jax():
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
-def test_an_unknown_study_is_named_with_the_known_ones():
-    with pytest.raises(InputError, match="'ptdi-beta' is not known; choose one of ptdi-alpha"):
-        load("ptdi-beta")
-
-
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
@@ -252,11 +247,6 @@ def test_labelled_texts_of_a_table_are_those_that_are_not_tested():
     assert np.allclose(np.sort(both), np.sort(given.scores[0]), atol=1e-6)
     labels = np.concatenate([sample.target, sample.extra["validation_target"]])
     assert np.array_equal(labels[np.argsort(both)], given.labels[0][np.argsort(given.scores[0])])
-
-
-def test_dense_ranks_keep_order_and_ties():
-    scores = np.array([[3.0, 1.0, 3.0, 1.0 + 1e-12, -5.0]])
-    assert driver.dense_ranks(scores).tolist() == [[3, 1, 3, 2, 0]]
 
 
 def test_ordered_shards_have_the_variance_and_the_gain_that_they_say():
