@@ -54,7 +54,7 @@ def chosen(audit):
     return np.asarray(audit.items["selected"])
 
 
-@pytest.mark.parametrize("combine", ["pooled_rank", "cauchy", "hommel"])
+@pytest.mark.parametrize("combine", ["pooled_rank", "cauchy"])
 def test_td4eval(columns, combine):
     audit = tdd.select(
         table(columns, "members"), alpha=0.2, score=DETECTORS, method=f"td4eval:combine={combine}", label_field="label"
@@ -65,7 +65,7 @@ def test_td4eval(columns, combine):
     assert decision["null"] == "member"
     assert decision["columns"] == list(DETECTORS)
     assert "selected as clean" in audit.run["outcome"]
-    assert decision["truth"]["power"] > 0.5 or combine == "hommel"  # too few calibration items for its factors
+    assert decision["truth"]["power"] > 0.5
     assert decision["truth"]["num_false"] == int((chosen(audit) & columns["member"]).sum())
     assert any("weight of each detector" in fact for fact, _ in decision["facts"])
     warned = any("no guarantee" in warning for warning in audit.run["warnings"])
