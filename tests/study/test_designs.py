@@ -195,7 +195,7 @@ def test_shards(law):
 
 @pytest.mark.parametrize("nothing", [{"signal": 0.0}, {"signal": 1.0, "shifted_share": 0.0}])
 def test_shards_without_a_shift_are_null(nothing):
-    assert not SkewedShards(num_shards=4, num_shuffles=2, **nothing).draw(jax.random.key(0)).target.any()
+    assert not draw(SkewedShards(num_shards=4, num_shuffles=2, **nothing), 2).target.any()
 
 
 SCORES = np.array([0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5])
