@@ -1,5 +1,5 @@
 """The runs of these tests have no pictures, unless a test asks for them."""
 
-from pictures import pictures, without_pictures
+from small_runs import pictures, without_pictures
 
 __all__ = ["pictures", "without_pictures"]

@@ -1,8 +1,14 @@
-"""Pages of runs without their pictures, which take longer to draw than the rest of a small run."""
+"""What small runs spend their time on beside what is tested: threads that wait for one another, and pictures."""
 
 import base64
 
+import numpy as np  # noqa: F401  (its BLAS must be loaded before its threads can be counted)
 import pytest
+import threadpoolctl
+
+threadpoolctl.threadpool_limits(1, user_api="blas")
+"""Of products of small matrices, of which the blind baseline has hundreds, two threads take longer than one; beside
+other work on the same cores, fifty times as long."""
 
 STAND_IN = base64.b64encode(b"<svg/>").decode()
 
