@@ -131,14 +131,6 @@ def test_rounds_of_a_study_are_interleaved_and_the_first_call_is_apart(monkeypat
     json.dumps(found)
 
 
-def test_a_study_that_disagrees_with_its_loop_is_not_timed(monkeypatch):
-    def gate(ours, theirs):
-        raise Disagreement("made to differ")
-
-    with pytest.raises(Disagreement, match="made to differ"):
-        measured(monkeypatch, gate)
-
-
 def test_a_fresh_process_has_no_flags_and_its_failure_is_told(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
     seen = subprocess_bench.in_fresh_process({"study": "subprocess_bench.echo", "flags": False, "value": 5})

@@ -1,6 +1,5 @@
 """Planted canary sets and the power grid, at a size that takes seconds."""
 
-import json
 import math
 import shutil
 
@@ -127,20 +126,6 @@ def test_the_grid_is_complete(grid):
             assert found["power"] is None
     losses = {found["epochs"]: found["training_loss"] for found in outcome.rows}
     assert losses[2] < losses[1]
-
-
-@pytest.mark.slow("training")
-def test_an_interrupted_grid_ends_the_same(grid, tmp_path):
-    folder, outcome = grid
-    there = tmp_path / "cut"
-    shutil.copytree(folder, there)
-    key = "width-32-epochs-1"
-    (there / "cells" / f"{key}.json").unlink()
-    shutil.rmtree(there / "models" / key)
-    again = running.run_reproduction("power-grid", Options(there, seed=3, scale=0.01))
-    assert again.rows == outcome.rows
-    assert (there / "results.csv").read_bytes() == (folder / "results.csv").read_bytes()
-    assert json.loads((there / "results.json").read_text())["provenance"]["settings"]["epochs"] == [1, 2]
 
 
 def test_power_of_items_that_are_known_by_heart():

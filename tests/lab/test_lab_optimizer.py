@@ -77,8 +77,3 @@ def test_two_steps_by_hand():
         direction, state = update(given, state, params)
         np.testing.assert_allclose(direction["kernel"], adam[:2] + 0.1 * np.array([2.0, -1.0]), rtol=2e-5)
         np.testing.assert_allclose(direction["bias"], adam[2:], rtol=2e-5)
-
-
-def test_equal_options_give_the_same_optimizer():
-    options = {"beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1, "clip_norm": 1.0}
-    assert adamw_direction(**options) is adamw_direction(**options)

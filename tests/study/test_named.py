@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 import tdd
 from tdd.report.plots import studies
-from tdd.study import PairedScores, Pool, StudyResult, run
+from tdd.study import PairedScores, Pool, StudyResult
 from tdd.study.named import STUDIES, driver, exchange, jecs, ktd, load, ptdi, td4eval
 from tdd.study.named.driver import run_named_study, verdict_rows
 from tdd.study.named.ktd import KnockoffPool
@@ -373,16 +373,6 @@ def test_the_moment_estimate_is_zero_where_no_members_are_left_over():
 
 
 @pytest.mark.slow("long")
-def test_the_pool_study_agrees_with_the_general_engine():
-    told = options(4_000, (0.1, 0.3))
-    fast = load("ptdi-alpha").run(told)
-    slow = run(Pool(*ptdi.pool(told)), ["ptdi/none", "ptdi/subtraction"], alphas=told.alphas, repetitions=4_000, seed=1)
-    for field in ("fdr", "power"):
-        spread = np.hypot(getattr(fast, f"{field}_se"), getattr(slow, f"{field}_se"))
-        assert (np.abs(getattr(fast, field) - getattr(slow, field)) < 5 * spread + 1e-4).all()
-
-
-@pytest.mark.slow("long")
 def test_thresholds_and_knockoffs_of_ktd():
     """What the study of the baselines shows at few repetitions: who keeps the level; and the axes of a tradeoff."""
     study, told = load("ktd-baselines"), options(1_000, (0.1,))
@@ -422,23 +412,6 @@ def test_measures_are_stacked_saved_and_read(tmp_path):
     assert list(back.measures) == ["auc"]
     assert np.array_equal(back.measures["auc"], whole.measures["auc"])
     assert StudyResult.load(plain_result("ab").save(tmp_path / "none")).measures == {}
-
-
-def test_means_have_standard_errors():
-    draws = np.random.default_rng(0).normal(size=(50, 2, 3))
-    found = driver.means({"auc": draws})
-    assert np.allclose(found["auc"], draws.mean(0))
-    assert np.allclose(found["auc_se"], draws.std(0, ddof=1) / np.sqrt(50))
-    assert np.isnan(driver.means({"auc": draws[:1]})["auc_se"]).all()
-
-
-def test_stacked_results_are_cells():
-    parts = [plain_result("ab", seed) for seed in range(3)]
-    whole = driver.stacked([{"x": i} for i in range(3)], parts)
-    assert whole.fdr.shape == (3, 2, 1)
-    assert np.array_equal(whole.power_quantiles[2], parts[2].power_quantiles)
-    assert whole.repetitions.tolist() == [100] * 3
-    assert [row["x"] for row in whole.rows()] == [0, 0, 1, 1, 2, 2]
 
 
 def test_thresholds_become_cells():
