@@ -3,14 +3,12 @@
 import dataclasses
 import json
 import os
-import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import device_tables
 from benchmarks.__main__ import main
 from benchmarks.aot import models, on_device, peers, programs
 from benchmarks.throughput.peers import ranking, stepup
@@ -157,48 +155,3 @@ def test_a_machine_without_cuda_says_so(without_cuda, monkeypatch):
     monkeypatch.setattr(os, "environ", {})
     peers.share_memory()
     assert os.environ == {}
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(("memory", "fraction"), [(85e9, "0.55"), (150e9, "0.74"), (40e9, "0.50"), (1e12, "0.75")])
-def test_jax_leaves_memory_to_torch(monkeypatch, memory, fraction):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(total_memory=memory))
-    monkeypatch.setattr(os, "environ", {})
-    peers.share_memory()
-    assert os.environ == {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction}
-    monkeypatch.setattr(os, "environ", {"XLA_CLIENT_MEM_FRACTION": ".9"})
-    peers.share_memory()
-    assert os.environ == {"XLA_CLIENT_MEM_FRACTION": ".9"}
-
-
-def test_the_page_sets_torch_beside():
-    timed = {"seconds": 0.04, "all": [0.04], "difference": 1e-5, "peer / ours": 2.0}
-    slow = {**timed, "peer / ours": 3.0}
-    rows = [
-        {"program": "a", "seconds": 0.02, "share_of_peak": 0.5, "estimated / measured": 0.9, "peer": {"torch": timed}},
-        {"program": "b", "seconds": 2.0, "peer": {"torch": slow, "torch.compile": {**timed, "seconds": 0.03}}},
-        {"program": "c", "seconds": 1e-5, "peer": None},
-        {"program": "d", "seconds": 1.0, "peer": {"torch": {"refused": "CUDA out of memory."}}},
-        {"program": "e", "refused": "RESOURCE_EXHAUSTED"},
-    ]
-    result = {"device": "H", "jax": "1", "peer": "torch 2", "no_peer": "", "rows": rows, "left_out": ["f"]}
-    page = device_tables.measured(result)
-    for line in (
-        "| a | 20 ms | 50% | 0.90 | 40 ms (torch) | 2.00× |",
-        "| b | 2 s |  |  | 30 ms (torch.compile) | 2.00× |",
-        "| c | 0.01 ms |  |  |  |  |",
-        "| d | 1 s |  |  | CUDA out of memory. |  |",
-        "| e | does not fit |  |  |  |  |",
-    ):
-        assert line in page.splitlines()
-    assert "torch 2 on the same device" in page
-    assert "Not begun within the limit: f." in page
-    assert "no peer: why" in device_tables.measured({**result, "peer": None, "no_peer": "why"})
-    about = {"calls": 2, "estimates": "of jax 0", "tests": "8 passed"}
-    assert not any(word in page for word in ("calls", "Estimates", "Tests"))
-    page = device_tables.measured({**result, **about})
-    for part in ("in 2 calls)", "Estimates: of jax 0.", "Tests that need an accelerator: 8 passed."):
-        assert part in page

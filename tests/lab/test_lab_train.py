@@ -22,7 +22,7 @@ from tdd.records import LanguageModel
 
 CORPUS = generate(60, seed=2).texts
 TEXTS, HELD_OUT = CORPUS[:20], CORPUS[20:30]
-CONFIG = TrainConfig(epochs=3, batch_size=4, learning_rate=1e-2, num_buckets=2, save_every=4, seed=7)
+CONFIG = TrainConfig(epochs=3, batch_size=4, learning_rate=1e-2, num_buckets=2, save_every=4, seed=7, max_length=32)
 
 
 @pytest.fixture(scope="module")

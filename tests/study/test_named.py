@@ -88,6 +88,7 @@ def test_listing_the_studies_imports_no_jax():
         (0.09, 0.001, ExpectedBound("asymptotic"), "within (holds in the limit)"),
         (0.104, 0.001, ExpectedBound("none"), "no guarantee, above"),
         (0.09, 0.001, ExpectedBound("none"), "no guarantee"),
+        (0.2, float("nan"), ExpectedBound(), "not measured"),
     ],
 )
 def test_verdicts(mean, se, bound, word):
