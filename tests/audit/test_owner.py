@@ -153,12 +153,18 @@ def test_messages(documents, options, message):
         tdd.run_version_test(scored_model(2), documents, progress=False, **options)
 
 
-def test_what_cannot_be_found_and_copies_are_said():
+def test_what_cannot_be_found_and_copies_are_said(tmp_path):
     texts = random_texts(2, seed=3, shortest=8)
     documents = [{"text": texts[i], "document": "a", "published": int(not n)} for n, i in enumerate((0, 0, 1))]
-    warnings = tdd.run_version_test(scored_model(2), documents, progress=False).run["warnings"]
+    options = {"score": "recall", "out": tmp_path, "progress": False}
+    run = tdd.run_version_test(scored_model(2), documents, prefix=["w1 w2 w3"], **options).run
+    warnings = run["warnings"]
     assert any("the smallest p-value to expect from these sizes is 0.333, above" in warning for warning in warnings)
     assert any("1 documents have a private version that is equal" in warning for warning in warnings)
+    assert "prefix" in run["options"]
+    assert any("That prefix" in point for point in run["open_points"])
+    with pytest.raises(InputError, match="other inputs or options"):
+        tdd.run_version_test(scored_model(2), documents, prefix=["w3 w2 w1"], **options)
 
 
 @pytest.fixture(scope="module")

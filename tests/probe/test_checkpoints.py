@@ -61,13 +61,8 @@ def clean():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("checkpoints") / "whole"
-
-
-@pytest.fixture(scope="module")
-def whole(leaking, folder):
-    return over_checkpoints(leaking, SUSPECTS, REFERENCES, out=folder, **OPTIONS)
+def whole(leaking):
+    return over_checkpoints(leaking, SUSPECTS, REFERENCES, **OPTIONS)
 
 
 def test_a_leak_raises_the_alarm_and_another_training_does_not(clean, whole):
@@ -90,7 +85,7 @@ def test_the_evidence_is_that_of_the_test_over_scores(leaking, whole):
     assert [record.alarm for record in whole.history] == found.alarm.tolist()
 
 
-def test_an_interrupted_run_continues_and_names_its_checkpoints(leaking, clean, whole, folder, tmp_path, monkeypatch):
+def test_an_interrupted_run_continues_and_names_its_checkpoints(leaking, clean, whole, tmp_path, monkeypatch):
     loaded = []
     find = tdd.probe.checkpoints.find_model
 
@@ -115,9 +110,9 @@ def test_an_interrupted_run_continues_and_names_its_checkpoints(leaking, clean, 
         assert again.evidence == once.evidence
         np.testing.assert_array_equal(again.result.suspect_scores, once.result.suspect_scores)
 
-    run = json.loads((folder / "run.json").read_text())
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert [one["sha256"] for one in run["checkpoints"]] == [one["sha256"] for one in probe.checkpoints]
-    _, report = folder_report(folder)
+    _, report = folder_report(tmp_path / "run")
     assert "| checkpoint |" in to_markdown(report)
     with pytest.raises(InputError, match="is of another probe"):
         over_checkpoints(leaking[:3], SUSPECTS, REFERENCES, out=tmp_path / "run", **OPTIONS)
