@@ -70,7 +70,7 @@ def case(seed, vocabulary=4, longest=9):
     return texts, common, batches
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 2, 4, 6])
 def test_what_is_seen_is_what_a_search_finds(seed):
     texts, common, batches = case(seed)
     if not own_ngrams(texts, common):
