@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -49,12 +50,39 @@ def template_for(key: Any, n: Any, delta: Any, num_draws: int, *, max_calibratio
     if not isinstance(delta, jax.Array) and (draws + 1) * float(0.05 if delta is None else delta) < 1 - 1e-9:
         raise InputError(f"num_draws={draws} is too few for delta={delta!r}: at least 1/delta - 1 draws are needed")
     sizes = {"max_calibration": max_calibration, "max_tests": max_tests, "num_draws": draws}
-    if max(max_calibration, max_tests) > LARGE and isinstance(level, lattice.Level) and not tracing(key, n, *level):
+    if tracing(key, n, *jax.tree.leaves(level)):
+        return _template(key, n, level, **sizes)
+    if max(max_calibration, max_tests) > LARGE and isinstance(level, lattice.Level):
         return draw_template(key, n, level, **sizes)
-    return _template(key, n, level, **sizes)
+    operands = key, n, level
+    return _kept(_Operands(operands, _content(operands)), **sizes)
 
 
 _template = jax.jit(calibrate, static_argnames=("max_calibration", "max_tests", "num_draws"))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Operands:
+    """Key, n and level of a template; equal where they have the same types and bits."""
+
+    values: tuple[Any, ...] = dataclasses.field(compare=False)
+    content: tuple[Any, ...]
+
+
+def _content(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(
+        (str(leaf.dtype), np.asarray(_words(leaf)).tobytes()) for leaf in map(jnp.asarray, jax.tree.leaves(operands))
+    )
+
+
+def _words(array: jax.Array) -> jax.Array:
+    return jax.random.key_data(array) if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key) else array
+
+
+@functools.lru_cache(maxsize=8)
+def _kept(operands: _Operands, **sizes: int) -> Template:
+    """The kernel's template; the last eight are kept, since one run after the other has the same sizes and seed."""
+    return _template(*operands.values, **sizes)
 
 
 def draw_template(
@@ -72,7 +100,7 @@ def draw_template(
     B multinomial draws for each pair of a tabulated rank and number of nulls take four seconds of one core for B = 999,
     one for B = 199, whatever n and m; the last eight templates are cached.
     """
-    data = np.asarray(key if not jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.key_data(key))
+    data = np.asarray(_words(key))
     exact = lattice.is_exact(level)
     place = int(level.numerator) * (num_draws + 1) // int(level.denominator) if exact else place_of(level, num_draws)
     words, value = tuple(data.ravel().tolist()), float(level.value)

@@ -53,6 +53,9 @@ def model(tmp_path_factory):
     )
 
 
+image_features = jax.jit(vision.image_features, static_argnums=0)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def all_logits(spec, params, prompt, written, features):
     """Logits of a prompt and what was written after it, in one pass; the image's token may be written too."""
@@ -63,7 +66,7 @@ def all_logits(spec, params, prompt, written, features):
 
 def described(model, image):
     """Tokens of prompt and description, made by one whole pass for each, the prompt's length, and logits [T, V]."""
-    features = vision.image_features(model.spec, model.params, vision.pixels(image, 12)[None])
+    features = image_features(model.spec, model.params, vision.pixels(image, 12)[None])
     prompt = np.asarray([2, *[vision_files.IMAGE] * 9, 4, 5, 6, 7, 3], np.int32)
     written, length = np.zeros(_DESCRIPTION, np.int32), 0
     while True:
@@ -152,7 +155,7 @@ def test_descriptions_from_the_cache_equal_whole_passes(name, tmp_path):
     prompt = np.asarray([2, *[vision_files.IMAGE] * tower.num_features, 4, 5, 6, 7, 3], np.int32)
     words, columns = jax.device_get(_read_and_describe(loaded.spec, loaded.params, images, prompt, False))
     for row, image in enumerate(images):
-        features = vision.image_features(loaded.spec, loaded.params, image[None])
+        features = image_features(loaded.spec, loaded.params, image[None])
         whole = np.asarray(all_logits(loaded.spec, loaded.params, prompt, words[row], features), np.float64)
         np.testing.assert_array_equal(words[row], whole[len(prompt) - 1 : -1].argmax(-1))
         p = np.exp(whole - whole.max(-1, keepdims=True))

@@ -15,23 +15,27 @@ def table(out):
     return [json.loads(line) for line in (out / "paraphrases.jsonl").read_text("utf-8").splitlines()]
 
 
+def some_words(seed, count):
+    return " ".join(map(str, np.random.default_rng(seed).integers(2, 60, count)))
+
+
 def test_beams_of_a_t5(tmp_path):
     """Version v is the v-th best sequence, whatever the seed and the other versions."""
     from tdd.models.beams import BeamSearch
     from tdd.models.t5 import beams, load_t5
 
     model = write_t5(tmp_path / "t5")
-    texts = [{"id": n, "text": " ".join(map(str, np.random.default_rng(n).integers(2, 60, 5 + n)))} for n in range(10)]
-    options = {"model": model, "max_tokens": 12, "prompt": "{text}", "decoding": "beams"}
+    texts = [{"id": n, "text": some_words(n, 9)} for n in range(4)]
+    options = {"model": model, "max_tokens": 6, "prompt": "{text}", "decoding": "beams"}
     run = tdd.paraphrase(texts, out=tmp_path / "three", versions=3, **options)
     assert run["options"]["decoding"] == {
         "beams": 5, "groups": 5, "diversity_penalty": 3.0, "repetition_penalty": 10.0, "no_repeat_ngram": 2,
-        "max_tokens": 12,
+        "max_tokens": 6,
     }  # fmt: skip
     spec, params, tokenizer = load_t5(model)
     for row in table(tmp_path / "three"):
         ids = np.array([[*tokenizer(row["text"])["input_ids"], spec.end]])
-        found = np.asarray(beams(spec, params, ids, np.ones(ids.shape, bool), BeamSearch(), longest=12))[0]
+        found = np.asarray(beams(spec, params, ids, np.ones(ids.shape, bool), BeamSearch(), longest=6))[0]
         written = [tokenizer.decode(one[: [*one, spec.end].index(spec.end)]) for one in found.tolist()]
         assert [row[f"paraphrase_{version}"] for version in (1, 2, 3)] == written[:3]
         assert len({*written}) > 1
@@ -57,7 +61,7 @@ def test_decodings_that_are_refused(tmp_path, options, message):
 
 def test_a_local_t5_answers_by_seed_and_text_alone(tmp_path):
     model = write_t5(tmp_path / "t5")
-    texts = [{"id": n, "text": " ".join(map(str, np.random.default_rng(n).integers(2, 60, 5 + n)))} for n in range(10)]
+    texts = [{"id": n, "text": some_words(n, 5 + n)} for n in range(10)]
     options = {"model": model, "max_tokens": 12, "prompt": "{text}"}
     run = tdd.paraphrase(texts, out=tmp_path / "all", versions=2, **options)
     tdd.paraphrase(texts[8:3:-1], out=tmp_path / "some", **options)

@@ -8,7 +8,6 @@ import pytest
 
 import tdd
 from tdd.cli import main
-from tdd.procedures.procedure import known_procedures
 
 N, M = 80, 40
 
@@ -55,7 +54,7 @@ def chosen(audit):
     return np.asarray(audit.items["selected"])
 
 
-@pytest.mark.parametrize("combine", ["pooled_rank", "cauchy", "hommel"])
+@pytest.mark.parametrize("combine", ["pooled_rank", "cauchy"])
 def test_td4eval(columns, combine):
     audit = tdd.select(
         table(columns, "members"), alpha=0.2, score=DETECTORS, method=f"td4eval:combine={combine}", label_field="label"
@@ -66,7 +65,7 @@ def test_td4eval(columns, combine):
     assert decision["null"] == "member"
     assert decision["columns"] == list(DETECTORS)
     assert "selected as clean" in audit.run["outcome"]
-    assert decision["truth"]["power"] > 0.5 or combine == "hommel"  # too few calibration items for its factors
+    assert decision["truth"]["power"] > 0.5
     assert decision["truth"]["num_false"] == int((chosen(audit) & columns["member"]).sum())
     assert any("weight of each detector" in fact for fact, _ in decision["facts"])
     warned = any("no guarantee" in warning for warning in audit.run["warnings"])
@@ -144,14 +143,6 @@ def test_a_rule_without_a_bound_promises_none(columns):
     )
     assert "is at most" not in audit.run["outcome"]
     assert "What is known of its errors" in audit.run["outcome"]
-
-
-def test_a_run_of_another_schema_is_refused(columns, tmp_path, capsys):
-    tdd.select(table(columns), alpha=0.2, score="d0", out=tmp_path / "run")
-    path = tmp_path / "run" / "run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 1}))
-    assert main(["report", str(tmp_path / "run")]) == 2
-    assert "has schema 1, this version reads 2" in capsys.readouterr().err
 
 
 @pytest.mark.slow("long")
@@ -248,13 +239,6 @@ def test_reports_on_the_command_line(columns, tmp_path, capsys):
         assert words in out
     assert main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["decision"]["columns"] == list(DETECTORS)
-
-
-def test_every_method_is_named_in_the_help(capsys):
-    with pytest.raises(SystemExit):
-        main(["select", "--help"])
-    shown = capsys.readouterr().out
-    assert all(name in shown for name, cls in known_procedures().items() if cls.__module__.startswith("tdd."))
 
 
 def test_guarantees_are_printed_from_the_records(capsys):

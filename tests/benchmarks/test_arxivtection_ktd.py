@@ -127,11 +127,3 @@ def test_summary_separates_models_from_divisions(script):
     assert line["fdp_se_divisions"] == pytest.approx(np.sqrt(0.01 / 2), abs=1e-4)
     assert line["power_se"] == line["power_se_divisions"] == 0
     assert line["promised"] == 0.1
-
-
-def test_what_is_promised(script):
-    assert script.promised("verbatim", "conformal, none", 3, 0.2) == 0.1
-    assert script.promised("verbatim", "conformal, storey", 3, 0.2) == 0.2
-    assert script.promised("drawn", "multi", 3, 0.2) == script.promised("drawn", "ktd", 1, 0.2) == 0.2
-    for design, rule, knockoffs in (("verbatim", "multi", 3), ("verbatim", "ktd", 1), ("drawn", "ktd", 3)):
-        assert script.promised(design, rule, knockoffs, 0.2) is None

@@ -3,14 +3,12 @@
 import dataclasses
 import json
 import os
-import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import device_tables, tables
 from benchmarks.__main__ import main
 from benchmarks.aot import models, on_device, peers, programs
 from benchmarks.throughput.peers import ranking, stepup
@@ -58,19 +56,6 @@ def test_models_agree_and_are_timed_in_the_same_rounds(small, device, monkeypatc
 
 
 @pytest.mark.torch
-def test_random_weights_have_the_shapes_and_type_of_ours(small):
-    from benchmarks.throughput.peers.torch_models import random_torch_model
-
-    for name in models.CONFIGS:
-        model = random_torch_model(name, models.CONFIGS[name], "bfloat16", "cpu")
-        ours = programs._weights(models.model(name), "bfloat16")
-        assert sum(parameter.numel() for parameter in model.parameters()) == sum(x.size for x in jax.tree.leaves(ours))
-        assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.bfloat16"}
-        assert model.config._attn_implementation == "sdpa"
-        assert float(next(model.parameters()).detach().std()) > 0
-
-
-@pytest.mark.torch
 def test_norms_are_the_same_where_gradients_are_not_kept(small):
     import torch
 
@@ -100,18 +85,6 @@ def test_kernels_are_those_of_scipy_and_numpy():
     found = ranking.conformal_torch(torch.tensor(calibration), torch.tensor(scores)).numpy()
     for given, expected in zip(found, map(ranking.conformal, calibration, scores)):
         np.testing.assert_allclose(given, expected["p_values"], rtol=1e-6)
-
-
-@pytest.mark.torch
-def test_reductions_of_bh_are_of_floating_point_numbers():
-    """torch.compile 2.11 refuses a maximum of places on CUDA: "torch.iinfo() requires an integer input type"."""
-    import torch
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    traced = make_fx(lambda p: stepup.bh_torch(p, 0.1))(torch.rand(3, 20))
-    reductions = [node for node in traced.graph.nodes if "max" in str(node.target)]
-    assert reductions
-    assert all(node.args[0].meta["tensor_meta"].dtype.is_floating_point for node in reductions)
 
 
 @pytest.mark.torch
@@ -147,19 +120,6 @@ def test_a_missing_number_is_no_agreement():
     assert peers._difference(np.array([200.0]), np.array([202.0])) == 0.01
 
 
-@pytest.mark.torch
-def test_torch_that_needs_too_much_memory_does_not_end_the_command(device):
-    def form(p):
-        if p.shape == (10, 10):
-            raise RuntimeError("CUDA out of memory.\nTried to allocate")
-        return stepup.bh_torch(p, peers.ALPHA)
-
-    peer = dataclasses.replace(peers.BH, torch=form)
-    with peers.beside(peer, device, "cpu", (jnp.ones((10, 10)),)) as (calls, about):
-        assert not calls
-        assert about == {"torch": {"refused": "CUDA out of memory."}}
-
-
 def test_torch_that_fails_while_it_is_timed_leaves_ours():
     def fails():
         raise RuntimeError("CUDA out of memory.\nTried to allocate")
@@ -173,12 +133,6 @@ def test_torch_that_fails_while_it_is_timed_leaves_ours():
 
     with pytest.raises(jax.errors.JaxRuntimeError):
         peers.interleaved(ours, {}, {}, 3)
-
-
-def test_no_peer_begins_after_the_limit(device):
-    with peers.beside(peers.BH, device, "cpu", (), last=0.0) as (calls, about):
-        assert not calls
-        assert about == {"torch": {"refused": "the limit had passed"}}
 
 
 @pytest.mark.torch
@@ -201,59 +155,3 @@ def test_a_machine_without_cuda_says_so(without_cuda, monkeypatch):
     monkeypatch.setattr(os, "environ", {})
     peers.share_memory()
     assert os.environ == {}
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(("memory", "fraction"), [(85e9, "0.55"), (150e9, "0.74"), (40e9, "0.50"), (1e12, "0.75")])
-def test_jax_leaves_memory_to_torch(monkeypatch, memory, fraction):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: types.SimpleNamespace(total_memory=memory))
-    monkeypatch.setattr(os, "environ", {})
-    peers.share_memory()
-    assert os.environ == {"XLA_PYTHON_CLIENT_MEM_FRACTION": fraction}
-    monkeypatch.setattr(os, "environ", {"XLA_CLIENT_MEM_FRACTION": ".9"})
-    peers.share_memory()
-    assert os.environ == {"XLA_CLIENT_MEM_FRACTION": ".9"}
-
-
-def test_the_page_sets_torch_beside():
-    timed = {"seconds": 0.04, "all": [0.04], "difference": 1e-5, "peer / ours": 2.0}
-    slow = {**timed, "peer / ours": 3.0}
-    rows = [
-        {"program": "a", "seconds": 0.02, "share_of_peak": 0.5, "estimated / measured": 0.9, "peer": {"torch": timed}},
-        {"program": "b", "seconds": 2.0, "peer": {"torch": slow, "torch.compile": {**timed, "seconds": 0.03}}},
-        {"program": "c", "seconds": 1e-5, "peer": None},
-        {"program": "d", "seconds": 1.0, "peer": {"torch": {"refused": "CUDA out of memory."}}},
-        {"program": "e", "refused": "RESOURCE_EXHAUSTED"},
-    ]
-    result = {"device": "H", "jax": "1", "peer": "torch 2", "no_peer": "", "rows": rows, "left_out": ["f"]}
-    page = device_tables.measured(result)
-    for line in (
-        "| a | 20 ms | 50% | 0.90 | 40 ms (torch) | 2.00× |",
-        "| b | 2 s |  |  | 30 ms (torch.compile) | 2.00× |",
-        "| c | 0.01 ms |  |  |  |  |",
-        "| d | 1 s |  |  | CUDA out of memory. |  |",
-        "| e | does not fit |  |  |  |  |",
-    ):
-        assert line in page.splitlines()
-    assert "torch 2 on the same device" in page
-    assert "Not begun within the limit: f." in page
-    assert "no peer: why" in device_tables.measured({**result, "peer": None, "no_peer": "why"})
-    about = {"calls": 2, "estimates": "of jax 0", "tests": "8 passed"}
-    assert not any(word in page for word in ("calls", "Estimates", "Tests"))
-    page = device_tables.measured({**result, **about})
-    for part in ("in 2 calls)", "Estimates: of jax 0.", "Tests that need an accelerator: 8 passed."):
-        assert part in page
-
-
-def test_estimates_beside_measured_times_are_of_the_same_work():
-    """The rows of the page, from the estimates for the target h100: a measured call may have fewer repetitions."""
-    device, aot = (json.loads((tables.RESULTS / f"{name}.json").read_text("utf-8")) for name in ("device", "aot"))
-    rates = {row["program"]: row["rate"] for row in aot["records"] if row["target"] == "h100"}
-    assert len(device["rows"]) == len(rates)
-    (float32,) = (row["program"] for row in device["rows"] if "estimated_s" not in row)
-    assert "float32" in float32  # whose estimates are of a trunk with TF32
-    for row in (row for row in device["rows"] if "estimated_s" in row):
-        np.testing.assert_allclose(row["estimated_s"] * rates[row["program"]], row["rate"] * row["seconds"])

@@ -122,22 +122,3 @@ def test_calls_beside_the_fixed_design(known, monkeypatch):
     np.testing.assert_allclose(fewer["tokens"], 300)
     assert (sequential["shuffles"], sequential["calls"], sequential["reached"]) == (2, 9, True)
     np.testing.assert_allclose(half["tokens / fixed"], 0.55)
-
-
-@pytest.mark.slow("long")
-def test_power_by_share_and_what_is_concluded(known, monkeypatch):
-    monkeypatch.setattr(exchange_calls, "_FEWER", ())
-    monkeypatch.setattr(exchange_calls, "TESTS", ("combined",))
-    rows = exchange_calls.power_by_share(None, DESIGN)
-    plans = [(row["share permuted"], row["shuffles"], row["tokens of a shard"]) for row in rows]
-    assert plans == [(1.0, 9, 10), (0.5, 9, 5.5), (0.25, 9, 3.25), (1.0, 5, 6), (1.0, 2, 3)]
-    assert all(0 <= row["power, combined"] <= 1 for row in rows)
-    assert rows[0]["effect, sd"] > 1
-    calls = exchange_calls.calls_to_reject(None, DESIGN)
-    said = exchange_calls.conclusions(calls, rows)
-    assert said[0] == "All 30 calls of the fixed design: p = 0.0001, t 0.01."
-    assert said[1].startswith("e_process, 1 of each shard permuted: p = 0.0001 after 9 calls and 300 tokens: 3.33 and")
-    assert said[-1].endswith("with 2 for as many tokens.")
-    assert len(said) == 1 + 6 + 2
-    calls[1]["reached"] = False
-    assert exchange_calls.conclusions(calls, rows)[1].endswith("p < 0.001 not reached.")

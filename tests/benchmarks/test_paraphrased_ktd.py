@@ -11,6 +11,7 @@ from t5_files import CONFIGURATIONS, write_t5
 from benchmarks import audit_tables
 from benchmarks import paraphrased_ktd as script
 from benchmarks.paraphrases import split_sentences
+from benchmarks.reproductions import models
 from tdd.models.t5 import load_t5
 
 SIZES = script.Sizes(
@@ -64,6 +65,8 @@ def test_rules_count_what_they_select():
 @pytest.mark.slow("training")
 def test_a_tiny_run(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "DECODINGS", {"temperature 1.9": {}})
+    small = models._untrained(models.base_model(None, scale=1, seed=0).tokenizer, 16, 1, 0)
+    monkeypatch.setattr(script, "base_model", lambda *_, **__: small)
     training = script.train_paraphraser(tmp_path / "t5", SIZES)
     assert script.train_paraphraser(tmp_path / "t5", SIZES) == training  # read, not trained again
     found = json.loads(json.dumps(script.measure(0, tmp_path, SIZES)))

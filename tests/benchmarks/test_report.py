@@ -7,9 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from benchmarks.throughput import command, harness, machine, memory, report, studies, subprocess_bench, suites
+from benchmarks.throughput import command, harness, studies, subprocess_bench, suites
 from benchmarks.throughput.cases import Disagreement
-from benchmarks.throughput.measure import Options
 from tdd.validate import InputError
 
 
@@ -87,43 +86,6 @@ def test_bad_options(argv, message):
         run(*argv)
 
 
-def test_list(capsys):
-    run("studies", "--list")
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
-        study.name for study in suites.STUDIES
-    ]
-
-
-STUDY = {
-    "case": "ptdi-resample-775",
-    "unit": "repetitions",
-    "first_repetitions": 100_000,
-    "first_s": 2.5,
-    "repetitions": 2_000_000,
-    "per_s": 1.2e6,
-    "peers_per_s": {"peer": 2_500.0},
-    "ratios": {"peer": 480.0, "SciPy loop, one call": 300.0},
-    "first_ratio": 16.0,
-    "num_devices": 2,
-    "bars": {"steady": 400, "first": 20},
-}
-
-
-def test_study_table_says_what_was_reached_and_missed():
-    (cells,) = report.study_rows([STUDY])
-    assert cells == [
-        "ptdi-resample-775",
-        "100 k in 2.50 s",
-        "1.2 M/s (loop 2.5 k/s)",
-        "2",
-        "the loop 480×, SciPy loop, one call 300×",
-        "16.0×",
-        "400× reached, with compilation 20× MISSED",
-    ]
-    (cells,) = report.study_rows([{"case": "jecs", "failed": "no"}])
-    assert cells[:2] == ["jecs", "failed: not timed"]
-
-
 def test_agreement_in_law():
     error = np.full(4, 0.01)
     studies.agree_in_law("FDR", np.full(4, 0.1), error, np.full(4, 0.16), error)
@@ -169,21 +131,6 @@ def test_rounds_of_a_study_are_interleaved_and_the_first_call_is_apart(monkeypat
     json.dumps(found)
 
 
-def test_a_study_that_disagrees_with_its_loop_is_not_timed(monkeypatch):
-    def gate(ours, theirs):
-        raise Disagreement("made to differ")
-
-    with pytest.raises(Disagreement, match="made to differ"):
-        measured(monkeypatch, gate)
-
-
-def test_studies_call_functions_that_exist():
-    for study in suites.STUDIES:
-        module, name = study.spec["study"].split(".")
-        assert module == "studies"
-        assert callable(getattr(studies, name))
-
-
 def test_a_fresh_process_has_no_flags_and_its_failure_is_told(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
     seen = subprocess_bench.in_fresh_process({"study": "subprocess_bench.echo", "flags": False, "value": 5})
@@ -203,19 +150,3 @@ def test_interleaved_and_ratio():
     assert order == ["a", "b", "b"] * 3
     assert [len(values) for values in seconds.values()] == [3, 3]
     assert harness.ratio([2.0, 9.0, 4.0], [1.0, 3.0, 1.0]) == 3.0
-
-
-def test_memory_of_a_call_is_seen():
-    size = 2**26
-    risen = memory.peak_during(lambda: np.ones(size, np.uint8).sum())
-    assert risen is None or size / 2 < risen < 3 * size
-    assert memory.resident_bytes() > 0
-
-
-def test_machine():
-    found = machine.machine()
-    assert found["num_devices"] >= 1
-    assert found["versions"]["numpy"] == np.__version__
-    assert machine.copy_bandwidth(2**16, rounds=2) > 1e6
-    assert machine.matmul_flops(64, rounds=2) > 1e6
-    assert Options().rounds >= 5

@@ -95,12 +95,5 @@ def test_a_date_is_a_seed():
 
 
 @pytest.mark.slow("training")
-def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
-    (folder / "cells" / "model-0-1.json").unlink()
-    (folder / "cells" / "selections-0-loss-even.json").unlink()
-    assert jecs.REPRODUCTION.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
-
-
-@pytest.mark.slow("training")
 def test_the_figure(outcome):
     assert [len(row) for row in draw(outcome).panels] == [2] * 4

@@ -94,10 +94,6 @@ def test_a_base_of_another_width_is_trained_as_the_packaged_one(monkeypatch, tmp
     assert len(seen) == 1
 
 
-def test_widths():
-    assert [models.width_at(scale) for scale in (0.001, 0.25, 1, 4, 10)] == [16, 64, 128, 256, 400]
-
-
 @pytest.mark.slow("long")
 def test_stages_go_on_from_one_another(tmp_path):
     how = {"documents": 48, "width": 16, "seed": 0}

@@ -76,12 +76,6 @@ def test_rows_of_a_tiny_run(outcome):
 
 
 @pytest.mark.slow("training")
-def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
-    (folder / "cells" / "drawn-32-1.json").unlink()
-    assert ptdi_ktd.REPRODUCTION.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
-
-
-@pytest.mark.slow("training")
 def test_the_figures(outcome):
     drawn = draw(outcome)
     assert {name: [len(row) for row in each.panels] for name, each in drawn.items()} == {

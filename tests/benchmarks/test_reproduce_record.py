@@ -34,11 +34,6 @@ def test_a_kept_cell_is_not_computed_again_and_is_the_same(tmp_path):
     assert cell_seconds(None) == cell_seconds(tmp_path / "nothing") == {}
 
 
-def test_keys_that_make_one_file_name_are_two_cells(tmp_path):
-    assert [cell(tmp_path, key, lambda key=key: key) for key in ("a b", "a/b", "a-b")] == ["a b", "a/b", "a-b"]
-    assert sorted(cell_seconds(tmp_path)) == ["a b", "a-b", "a/b"]
-
-
 def test_a_cell_of_other_settings_is_refused(tmp_path):
     cell(tmp_path, "one", lambda: 1, {"seed": 0, "scale": 1.0})
     with pytest.raises(InputError, match=r"run of other settings \(seed: 0 there, 1 now\); choose another folder"):

@@ -59,11 +59,6 @@ def test_padding_changes_no_selection():
     np.testing.assert_array_equal(alone[0][splits.mask], tdd.bh(p, td4eval.ALPHA).reject)
 
 
-def test_the_rank_of_a_model():
-    means = np.array([[0.9, 0.5, 0.7, 0.5]])
-    assert [td4eval._rank(means, model)[0] for model in range(4)] == [1, 3.5, 2, 3.5]
-
-
 @pytest.mark.slow("long")
 def test_cleaning_restores_the_ranking_where_detection_is_easy():
     rng = np.random.default_rng(0)
@@ -85,18 +80,6 @@ def test_cleaning_restores_the_ranking_where_detection_is_easy():
     assert after["true_rank"] > 4.5
 
 
-@pytest.mark.slow("long")
-def test_detection_that_is_impossible_selects_little_and_says_so():
-    rng = np.random.default_rng(1)
-    member = np.arange(200) < 100
-    right, scores = rng.integers(0, 2, (3, 200)).astype(float), rng.normal(size=(5, 200))
-    splits = td4eval._splits(member, SIZES.splits, rng)
-    rows = td4eval._cleaned(scores, member, {"accuracy": right}, splits, 0)
-    pooled = next(row for row in rows if row["rule"] == "TD4Eval, pooled ranks, sum")
-    assert pooled["power"] < 0.2
-    assert pooled["empty"] > 0.3
-
-
 @pytest.mark.slow("training")
 def test_rows_of_a_tiny_run(outcome):
     assert len(outcome.rows) == len(td4eval.SHARES) * SIZES.sets * len(td4eval.RULES) * len(td4eval.METRICS)
@@ -107,12 +90,6 @@ def test_rows_of_a_tiny_run(outcome):
     models = outcome.tables["The models before contamination"]
     assert [row["epochs"] for row in models] == [1, 2, 3]
     assert [row["trained on items later"] for row in models] == [False, True, False]
-
-
-@pytest.mark.slow("training")
-def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
-    (folder / "cells" / "contaminated-0.25-0.json").unlink()
-    assert td4eval.REPRODUCTION.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
 
 
 @pytest.mark.slow("training")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from benchmarks import audit_tables, scores
-from tdd.scoring.scores import SCORES, TEXTS_BESIDE
 
 
 @pytest.fixture
@@ -17,10 +16,6 @@ def small(monkeypatch):
     for name, value in {"DOCUMENTS": 4, "PRIVATE": 3, "OWNED": (1, 4), "DRAWS": 20, "WIDTH": 32, "LAYERS": 1}.items():
         monkeypatch.setattr(scores, name, value)
     return dataclasses.replace(scores.CONFIG, epochs=1)
-
-
-def test_every_text_that_a_score_takes_has_a_part():
-    assert set(TEXTS_BESIDE) <= scores.PARTS.keys()
 
 
 @pytest.mark.slow("training")
@@ -46,9 +41,3 @@ def test_the_owners_test_by_its_own_function():
     found = scores._p_values(losses, chosen)
     for rows, value in zip(chosen, found, strict=True):
         assert float(value) == pytest.approx(float(tdd.version_test(losses[rows, 0], losses[rows, 1:]).p_value))
-
-
-def test_only_what_a_score_needs_is_given():
-    assert scores.needed(("loss", "dc_pdd"), "corpus")
-    assert not scores.needed(("loss",), "reference")
-    assert set(SCORES) >= {"loss", "recall"}

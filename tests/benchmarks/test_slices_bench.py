@@ -38,7 +38,7 @@ def test_images_differ_and_are_what_the_caption_says():
 def test_parameters_have_the_shapes_of_a_checkpoint(small):
     """What the tower reads from files has the same names and shapes."""
     spec, _ = slices.tiny()
-    params = slices.initial(spec, jax.random.key(0))
+    params = jax.eval_shape(lambda key: slices.initial(spec, key), jax.random.key(0))
     stored = {slot.path: slot for slot in vision._tower_slots(spec.tower)}
     found = {
         tuple(entry.key for entry in path): leaf.shape

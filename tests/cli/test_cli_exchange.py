@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tdd.cli import exchange, main
-from tdd.cli.exchange import _plan, _sources, _unescaped
+from tdd.cli.exchange import _plan, _sources
 from tdd.scoring.store.namespace import Namespace
 from tdd.validate import InputError
 
@@ -97,12 +97,6 @@ def test_separator_template_and_plot(checkpoint, tmp_path, capsys):
     kept = json.loads(said.out)["options"]
     assert (kept["template"], kept["separator"], kept["bos"]) == ("{q}\t{a}", "\n", "never")
     assert plot.read_text().startswith("<?xml")
-
-
-def test_escapes():
-    assert _unescaped(r"\n\n") == "\n\n"
-    assert _unescaped(r"a\\n\t\x") == "a\\n\t\\x"
-    assert _unescaped("\n") == "\n"
 
 
 def test_names_of_files():

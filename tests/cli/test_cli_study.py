@@ -118,25 +118,6 @@ def test_json_holds_rows_with_verdicts(table, capsys):
     assert out.err == ""
 
 
-def test_svg(table, tmp_path, capsys):
-    folder = tmp_path / "out"
-    asked = (
-        "study",
-        "ktd-draws",
-        *columns(table),
-        "--repetitions",
-        64,
-        "--alpha",
-        0.2,
-        "--figure-format",
-        "svg",
-        "--out",
-        folder,
-    )
-    assert run(*asked, capsys=capsys)[0] == 0
-    assert (folder / "figure.svg").read_text().startswith("<?xml")
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -173,9 +154,3 @@ def test_help_of_a_study_needs_no_jax():
     assert done.returncode == 0
     assert done.stdout.rstrip().endswith("False")
     assert "less than a minute" in done.stdout
-
-
-def test_an_unknown_study(capsys):
-    with pytest.raises(SystemExit):
-        main(["study", "ptdi-beta"])
-    assert "ptdi-beta" in capsys.readouterr().err

@@ -431,6 +431,13 @@ METHODS = (
         ("tests/procedures/test_sequential.py",),
     ),
     Fault(
+        "template: what is kept does not tell the key",
+        "tdd/procedures/fdp_template.py",
+        "_kept(_Operands(operands, _content(operands)), **sizes)",
+        "_kept(_Operands(operands, _content(operands[1:])), **sizes)",
+        ("tests/procedures/test_fdp_template.py",),
+    ),
+    Fault(
         "bounds: a cut reads the next rank's bound",
         "tdd/procedures/bounds.py",
         "slot = jnp.asarray(rank, jnp.int32) - 1",

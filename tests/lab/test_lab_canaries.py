@@ -37,15 +37,6 @@ def test_they_are_short_different_lines_of_english(examples):
     assert 0.4 < np.mean(["?" in text for text in examples.texts]) < 0.6
 
 
-def test_nearly_every_example_has_a_name_or_number_of_its_own(examples):
-    particulars = [set(re.findall(r"[A-Z][a-z]{4,}|\d{2,}", text)) for text in examples.texts[:500]]
-    counts: dict[str, int] = {}
-    for mine in particulars:
-        for word in mine:
-            counts[word] = counts.get(word, 0) + 1
-    assert np.mean([any(counts[word] == 1 for word in mine) for mine in particulars]) > 0.9
-
-
 def test_no_trend_along_the_order(examples):
     """Lengths in canonical order: no serial correlation, no drift (four standard errors)."""
     lengths = np.array([len(text) for text in examples.texts], float)

@@ -51,7 +51,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def start():
-    return init_params(SPEC, jax.random.key(0))
+    return jax.jit(init_params, static_argnums=0)(SPEC, jax.random.key(0))
 
 
 @pytest.fixture(scope="module")

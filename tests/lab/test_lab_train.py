@@ -22,7 +22,7 @@ from tdd.records import LanguageModel
 
 CORPUS = generate(60, seed=2).texts
 TEXTS, HELD_OUT = CORPUS[:20], CORPUS[20:30]
-CONFIG = TrainConfig(epochs=3, batch_size=4, learning_rate=1e-2, num_buckets=2, save_every=4, seed=7)
+CONFIG = TrainConfig(epochs=3, batch_size=4, learning_rate=1e-2, num_buckets=2, save_every=4, seed=7, max_length=32)
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +80,15 @@ def test_it_learns_its_texts_better_than_others(lm, start, tokenizer, uninterrup
 
 
 def test_same_arguments_same_bits_and_the_seed_matters(lm, start, tokenizer, uninterrupted):
+    before = jax.tree.map(np.array, start)
     assert_identical(train(lm, start, tokenizer, TEXTS, config=CONFIG).params, uninterrupted.params)
+    assert_identical(start, before)
     other = TrainConfig(**{**vars(CONFIG), "seed": 8})
     changed = train(lm, start, tokenizer, TEXTS, config=other).params["embedding"]["tokens"]
     assert not np.array_equal(changed, uninterrupted.params["embedding"]["tokens"])
 
 
-@pytest.mark.parametrize("stops", [(2,), (5,), (6, 11)])
+@pytest.mark.parametrize("stops", [(2,), (6, 11)])
 def test_a_resumed_run_ends_with_the_same_bits(lm, start, tokenizer, uninterrupted, tmp_path, stops):
     for stop in stops:
         with pytest.raises(KeyboardInterrupt):
@@ -158,12 +160,6 @@ def test_smaller_dtype_on_disk(lm, start, tokenizer, uninterrupted, tmp_path):
     train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path, save_dtype="bfloat16")
     _, params, _ = checkpoint.load(tmp_path / CHECKPOINT_FOLDER)
     assert_identical(params, jax.tree.map(lambda leaf: leaf.astype("bfloat16"), uninterrupted.params))
-
-
-def test_the_given_parameters_are_left_untouched(lm, start, tokenizer):
-    before = jax.tree.map(np.array, start)
-    train(lm, start, tokenizer, TEXTS, config=CONFIG)
-    assert_identical(start, before)
 
 
 def test_any_model_can_be_trained_in_memory(tokenizer):

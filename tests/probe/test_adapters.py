@@ -106,15 +106,6 @@ def test_writers(kind):
     assert writer.rows == {(10, name): value for name, value in SCALARS.items()}
 
 
-def test_a_module_of_functions_is_a_writer():
-    """As `levanter.tracker` and `mlflow` are."""
-    found = []
-    module = types.ModuleType("tracker")
-    module.log = lambda metrics, *, step, commit=None: found.append((step, metrics))
-    write_scalars(module, 3, SCALARS)
-    assert found == [(3, SCALARS)]
-
-
 def test_every_writer_gets_every_look():
     probe, writers = Probe(), [kind() for kind in WRITERS]
     watch = logged(probe, *writers)

@@ -1,5 +1,6 @@
 """Evidence over saved checkpoints: the looks of a probe, identified, resumed, and equal to the test over scores."""
 
+import functools
 import json
 
 import jax
@@ -23,26 +24,30 @@ def trained(texts):
     """Checkpoints of a run of plain gradient descent on the texts, the first before it."""
     lm, params, tokenizer = scored_model(5)
     rows = [tokenizer([text], add_special_tokens=True)["input_ids"][0] for text in texts]
-    tokens = np.zeros((len(rows), max(map(len, rows))), np.int32)
+    tokens = np.zeros((len(rows), 32), np.int32)
     mask = np.zeros(tokens.shape, bool)
     for i, row in enumerate(rows):
         tokens[i, : len(row)], mask[i, 1 : len(row)] = row, True
-
-    @jax.jit
-    def step(params):
-        def loss(params):
-            log_p = jax.nn.log_softmax(lm.logits(params, tokens)[:, :-1])
-            chosen = jnp.take_along_axis(log_p, tokens[:, 1:, None], -1)[..., 0]
-            return -jnp.where(mask[:, 1:], chosen, 0).sum() / mask.sum()
-
-        return jax.tree.map(lambda leaf, slope: leaf - 0.5 * slope, params, jax.grad(loss)(params))
-
     found = [(lm, params, tokenizer)]
     for _ in range(CHECKPOINTS - 1):
-        for _ in range(20):
-            params = step(params)
+        params = descended(lm, params, tokens, mask)
         found.append((lm, params, tokenizer))
     return found
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def descended(lm, params, tokens, mask):
+    """Parameters after 20 steps."""
+
+    def loss(params):
+        log_p = jax.nn.log_softmax(lm.logits(params, tokens)[:, :-1])
+        chosen = jnp.take_along_axis(log_p, tokens[:, 1:, None], -1)[..., 0]
+        return -jnp.where(mask[:, 1:], chosen, 0).sum() / mask.sum()
+
+    def step(_, params):
+        return jax.tree.map(lambda leaf, slope: leaf - 0.5 * slope, params, jax.grad(loss)(params))
+
+    return jax.lax.fori_loop(0, 20, step, params)
 
 
 @pytest.fixture(scope="module")
@@ -50,30 +55,37 @@ def leaking():
     return trained(SUSPECTS)
 
 
-def test_a_leak_raises_the_alarm_and_another_training_does_not(leaking):
-    probe = over_checkpoints(leaking, SUSPECTS, REFERENCES, **OPTIONS)
-    assert [record.step for record in probe.history] == [0, 1, 2, 3]
-    assert not probe.history[0].alarm
-    assert probe.alarm
-    assert probe.num_looks == CHECKPOINTS
-    assert not over_checkpoints(trained(OTHERS), SUSPECTS, REFERENCES, **OPTIONS).alarm
+@pytest.fixture(scope="module")
+def clean():
+    return trained(OTHERS)
 
 
-def test_the_evidence_is_that_of_the_test_over_scores(leaking):
-    probe = over_checkpoints(leaking, SUSPECTS, REFERENCES, **OPTIONS)
+@pytest.fixture(scope="module")
+def whole(leaking):
+    return over_checkpoints(leaking, SUSPECTS, REFERENCES, **OPTIONS)
+
+
+def test_a_leak_raises_the_alarm_and_another_training_does_not(clean, whole):
+    assert [record.step for record in whole.history] == [0, 1, 2, 3]
+    assert not whole.history[0].alarm
+    assert whole.alarm
+    assert whole.num_looks == CHECKPOINTS
+    assert not over_checkpoints(clean, SUSPECTS, REFERENCES, **OPTIONS).alarm
+
+
+def test_the_evidence_is_that_of_the_test_over_scores(leaking, whole):
     texts = [*SUSPECTS, *REFERENCES]
     scores = np.stack([tdd.score(model, texts, "loss", progress=False)["loss"] for model in leaking])
     # ranks are those of float32 scores, as the probe has them
     found = tdd.trajectory_test(
         np.float32(scores), np.arange(len(texts)) < len(SUSPECTS), horizon=CHECKPOINTS, **OPTIONS
     )
-    ours = [float(record.evidence.anytime_p_value) for record in probe.history]
+    ours = [float(record.evidence.anytime_p_value) for record in whole.history]
     np.testing.assert_allclose(ours, found.anytime_p_value, rtol=0.02)
-    assert [record.alarm for record in probe.history] == found.alarm.tolist()
+    assert [record.alarm for record in whole.history] == found.alarm.tolist()
 
 
-def test_an_interrupted_run_continues_and_names_its_checkpoints(leaking, tmp_path, monkeypatch):
-    whole = over_checkpoints(leaking, SUSPECTS, REFERENCES, out=tmp_path / "whole", **OPTIONS)
+def test_an_interrupted_run_continues_and_names_its_checkpoints(leaking, clean, whole, tmp_path, monkeypatch):
     loaded = []
     find = tdd.probe.checkpoints.find_model
 
@@ -105,7 +117,7 @@ def test_an_interrupted_run_continues_and_names_its_checkpoints(leaking, tmp_pat
     with pytest.raises(InputError, match="is of another probe"):
         over_checkpoints(leaking[:3], SUSPECTS, REFERENCES, out=tmp_path / "run", **OPTIONS)
     with pytest.raises(InputError, match="is of another probe"):
-        over_checkpoints(trained(OTHERS), SUSPECTS, REFERENCES, out=tmp_path / "run", **OPTIONS)
+        over_checkpoints(clean, SUSPECTS, REFERENCES, out=tmp_path / "run", **OPTIONS)
 
 
 @pytest.mark.parametrize(

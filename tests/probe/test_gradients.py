@@ -23,7 +23,7 @@ MASK = jnp.asarray(np.arange(12)[None] < RNG.integers(4, 13, (7, 1)))
 
 @pytest.fixture(scope="module")
 def params():
-    return init_params(SPEC, jax.random.key(1))
+    return jax.jit(init_params, static_argnums=0)(SPEC, jax.random.key(1))
 
 
 def text_loss(params, tokens, mask):
@@ -50,7 +50,8 @@ def test_of_a_regression_by_hand():
 @pytest.mark.parametrize("microbatch", [1, 3, 100])
 @pytest.mark.slow("long")
 def test_of_a_language_model_as_tdd_grad_norms(params, microbatch):
-    found = example_grad_norms(text_loss, params, TOKENS, MASK, microbatch=microbatch)
+    norms = jax.jit(lambda params: example_grad_norms(text_loss, params, TOKENS, MASK, microbatch=microbatch))
+    found = norms(params)
     expected = tdd.grad_norms(LM, params, TOKENS, MASK).total
     assert found.shape == (7,)
     np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -151,6 +151,13 @@ def test_options(options, message):
         OrderGuard(**options)
 
 
+@pytest.fixture(scope="module")
+def at_step_four():
+    guard = OrderGuard()
+    guard(4, [1, 2, 3])
+    return guard
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -161,8 +168,6 @@ def test_options(options, message):
         ((4, ["a"]), "one number an example"),
     ],
 )
-def test_what_is_no_batch(call, message):
-    guard = OrderGuard()
-    guard(4, [1, 2, 3])
+def test_what_is_no_batch(at_step_four, call, message):
     with pytest.raises(InputError, match=message):
-        guard(*call)
+        at_step_four(*call)

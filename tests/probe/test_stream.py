@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +70,7 @@ def case(seed, vocabulary=4, longest=9):
     return texts, common, batches
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 2, 4, 6])
 def test_what_is_seen_is_what_a_search_finds(seed):
     texts, common, batches = case(seed)
     if not own_ngrams(texts, common):
@@ -122,7 +123,8 @@ def test_without_the_comparison_collisions_would_be_reported(monkeypatch):
     table, run = shingle.shingle_table([np.array(t) for t in texts], N)
     hashes = shingle.window_hashes(batches[0][0], N)
     by_hash = np.isin(hashes, table.hashes)
-    found = np.asarray(shingle.find(jnp.asarray(batches[0][0], jnp.int32), table, N, longest_run=run)) >= 0
+    find = jax.jit(functools.partial(shingle.find, size=N, longest_run=run))
+    found = np.asarray(find(jnp.asarray(batches[0][0], jnp.int32), table)) >= 0
     assert (found <= by_hash).all()
     assert by_hash.sum() > found.sum()
 
@@ -170,7 +172,7 @@ def rows_slow(batches):
     return out
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_rows_that_repeat(seed):
     rng = np.random.default_rng(seed)
     pool = rng.integers(0, 50, (12, 5))
@@ -179,9 +181,13 @@ def test_rows_that_repeat(seed):
         chosen = rng.integers(0, 12, 6)
         batches.append((pool[chosen], np.ones((6, 5), bool) if rng.random() < 0.7 else rng.random((6, 5)) < 0.6))
     memory, got = shingle.forget_all(2**14 + 1), []
+
+    @jax.jit
+    def seen(memory, step, tokens, mask):
+        return shingle.remember(memory, shingle.row_fingerprints(tokens, mask), step, mask.any(axis=1))
+
     for step, (tokens, mask) in enumerate(batches):
-        fingerprints = shingle.row_fingerprints(jnp.asarray(tokens), jnp.asarray(mask))
-        memory, times, first = shingle.remember(memory, fingerprints, step, jnp.asarray(mask.any(axis=1)))
+        memory, times, first = seen(memory, step, tokens, mask)
         got += list(zip(np.asarray(times).tolist(), np.asarray(first).tolist()))
     assert got == rows_slow(batches)
 
@@ -317,6 +323,13 @@ def test_what_cannot_be_watched(arguments, options, message):
         StreamGuard(*arguments, **{"ngram": 3, **options})
 
 
+@pytest.fixture(scope="module")
+def at_step_five():
+    guard = StreamGuard([[1, 2, 3]], ngram=3)
+    guard(5, [[1, 2, 3]])
+    return guard
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -333,8 +346,6 @@ def test_what_cannot_be_watched(arguments, options, message):
         ((5, [[1, 2, 3]], [True]), r"batch's shape \(1, 3\)"),
     ],
 )
-def test_what_is_no_batch(call, message):
-    guard = StreamGuard([[1, 2, 3]], ngram=3)
-    guard(5, [[1, 2, 3]])
+def test_what_is_no_batch(at_step_five, call, message):
     with pytest.raises(InputError, match=message):
-        guard(*call)
+        at_step_five(*call)

@@ -60,6 +60,22 @@ def test_draws_are_kept_by_sizes_level_and_key():
     assert (np.asarray(first.bound) != np.asarray(other.bound)).any()
 
 
+def test_the_kernel_draws_once_for_the_same_key_sizes_and_level(monkeypatch):
+    """The fields of a template do not tell the level and the key: what is kept must."""
+    calls = []
+    monkeypatch.setattr(fdp_template, "_template", lambda *values, **sizes: calls.append(values) or len(calls))
+    fdp_template._kept.cache_clear()
+
+    def template(seed=0, n=30, delta=0.1, m=20, num_draws=99):
+        sizes = {"max_calibration": 64, "max_tests": m}
+        return fdp_template.template_for(jax.random.key(seed), n, delta, num_draws, **sizes)
+
+    others = [{}, {"seed": 1}, {"n": 31}, {"delta": 0.2}, {"m": 21}, {"num_draws": 98}]
+    assert [template(**other) for other in others] == [1, 2, 3, 4, 5, 6]
+    assert [template(**other) for other in others] == [1, 2, 3, 4, 5, 6]
+    fdp_template._kept.cache_clear()
+
+
 @pytest.mark.slow("long")
 def test_large_samples_are_bounded_by_draws_of_the_host(monkeypatch):
     rng = np.random.default_rng(0)

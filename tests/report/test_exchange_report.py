@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from tdd.report import exchange, exchange_plots
-from tdd.report.plots import sheet
 from tdd.report.sections import to_terminal
 
 
@@ -183,12 +182,3 @@ def test_shards_of_many_data_sets(many):
     visible = [axes for line in drawn.panels for axes in line if axes.get_visible()]
     assert len(visible) == 5
     assert all(sum(map(len, markers(axes).values())) == 8 for axes in visible)
-
-
-@pytest.mark.slow("long")
-def test_files_are_the_same_every_time(one, tmp_path):
-    for ending in ("png", "svg"):
-        paths = [tmp_path / f"{i}.{ending}" for i in range(2)]
-        for path in paths:
-            sheet.save(exchange_plots.draw(*one), path)
-        assert paths[0].read_bytes() == paths[1].read_bytes()

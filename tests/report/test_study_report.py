@@ -5,7 +5,7 @@ import pytest
 
 from tdd.report import study as report
 from tdd.report.sections import Table
-from tdd.study.named.record import ExpectedBound, Figure, verdict
+from tdd.study.named.record import Figure
 from tdd.study.results import StudyResult
 from tdd.validate import InputError
 
@@ -108,9 +108,3 @@ def test_a_result_of_other_hands(tmp_path):
     (tmp_path / "study.json").write_text((tmp_path / "study.json").read_text().replace('"mine"', '"ours"'))
     with pytest.raises(InputError, match="does not fit its SHA-256"):
         StudyResult.load(tmp_path)
-
-
-def test_one_repetition_is_not_within():
-    assert verdict(0.2, float("nan"), 0.1, ExpectedBound()) == "not measured"
-    assert verdict(0.11, 0.005, 0.1, ExpectedBound()) == "within"
-    assert verdict(0.12, 0.005, 0.1, ExpectedBound()) == "ABOVE"

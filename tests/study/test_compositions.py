@@ -45,22 +45,3 @@ def test_joint_metrics(selected, contaminated, gcp, power):
     found = baselines.joint_metrics(jnp.array(selected, bool), ~jnp.array(contaminated, bool))
     assert float(found.gcp) == pytest.approx(gcp)
     assert float(found.power) == pytest.approx(power)
-
-
-@pytest.mark.slow("long")
-def test_the_set_up():
-    """Shapes and means of the defaults, members lower; calibration items are members of every model."""
-    sample = JointLabels(signal=2.0).draw(jax.random.key(1))
-    assert sample.calibration.shape == (5, 600)
-    member = sample.extra["member"]
-    assert sample.scores.shape == member.shape == (5, 1400)
-    np.testing.assert_array_equal(sample.target, ~member.any(axis=0))
-    assert float(member.mean()) == pytest.approx(0.25, abs=0.03)
-    assert float(sample.target.mean()) == pytest.approx(0.75**5, abs=0.06)
-    for part, mean in (
-        (sample.calibration, -2),
-        (sample.scores[member], -2),
-        (sample.scores[~member], 0),
-    ):
-        assert float(part.mean()) == pytest.approx(mean, abs=0.1)
-        assert float(part.std()) == pytest.approx(1, abs=0.1)

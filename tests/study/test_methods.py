@@ -17,7 +17,7 @@ from tdd.study import (
     SkewedShards,
     baselines,
 )
-from tdd.study.methods import StudyMethod, as_methods, method
+from tdd.study.methods import as_methods, method
 
 ALPHAS = (0.1, 0.5, 0.8)
 SINGLE = NormalShift(num_calibration=19, num_tests=12, signal=2.5)
@@ -90,7 +90,18 @@ def stacked(levels):
     return jax.tree.map(lambda *fields: jnp.stack([jnp.asarray(f) for f in fields]), *each)
 
 
-@pytest.mark.parametrize("name", NAMES)
+COMPARED = (
+    "ptdi/none", "ptdi/moment", "td4eval/pooled_rank", "td4eval/e_values", "td4eval/random", "ktd/derandomized",
+    "ktd/conformal", "jmcs/storey", "jecs", "threshold/fdr", "union", "exchangeability/permutation",
+    "storey_bh", "holm",
+)  # fmt: skip
+OPTIONS_OF_ONE = [name for name in NAMES if name.startswith("td4eval/") and name not in COMPARED]
+"""Combinations of one procedure, each of which takes long to trace."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow("grid") if name in OPTIONS_OF_ONE else ()) for name in NAMES]
+)
 def test_every_named_method_runs_on_a_fitting_design(name):
     """One bool a test item, traced as a study traces it."""
     design, rule = design_for(name), method(name)
@@ -99,13 +110,6 @@ def test_every_named_method_runs_on_a_fitting_design(name):
     level = jax.tree.map(jnp.asarray, lattice.as_level(0.1))
     decided = jax.eval_shape(lambda key, *data: rule.select(key, *data, **options), jax.random.key(0), sample, level)
     assert (decided.shape, decided.dtype) == (sample.target.shape, bool)
-
-
-COMPARED = (
-    "ptdi/none", "ptdi/moment", "td4eval/pooled_rank", "td4eval/e_values", "td4eval/random", "ktd/derandomized",
-    "ktd/conformal", "jmcs/storey", "jecs", "threshold/fdr", "union", "exchangeability/permutation",
-    "storey_bh", "holm",
-)  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:jecs controls")
@@ -206,8 +210,3 @@ def test_own_functions_get_what_they_ask_for():
 def test_bad_methods_are_refused(make, message):
     with pytest.raises(tdd.InputError, match=message):
         make()
-
-
-def test_a_method_of_ones_own_making():
-    rule = StudyMethod("all", lambda key, sample, alpha: jnp.ones(sample.scores.shape, bool))
-    assert as_methods([rule]) == (rule,)

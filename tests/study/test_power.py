@@ -139,16 +139,6 @@ def test_knockoffs_against_a_loop():
     assert (row["min_selections"], row["drawn"]) == (3, "without replacement")
 
 
-@pytest.mark.slow("long")
-def test_the_other_null_is_the_mirror_image():
-    own = pooled(repetitions=20_000).rows
-    other = pooled(-SCORES, ~MEMBER, method="bh:null=member", member_share=0.75, repetitions=4_096).rows
-    for row, mirrored in zip(own, other, strict=True):
-        assert row["num_targets"] == mirrored["num_targets"] == 10
-        assert mirrored["num_members"] == 30
-        assert abs(row["power"] - mirrored["power"]) < 4.5 * np.hypot(row["power_se"], mirrored["power_se"])
-
-
 def test_more_is_found_with_more_of_anything():
     """Common random numbers: no exception by chance."""
     rows = plan(num_calibration=[19, 39], num_tests=40, member_share=[0.1, 0.25, 0.5, 1.0], repetitions=2_048).rows
@@ -289,7 +279,8 @@ def test_without_replacement_no_item_comes_twice():
     pool = ScorePool(tdd.LabelledScores(scores, np.arange(10) >= 5), "knockoffs", "nonmember")
     assert pool.without_replacement(1, 6, 1)
     design = pool.design((1, 6), "nonmember", exact=True)
-    sample = dataclasses.replace(design, num_calibration=1, num_tests=6, num_targets=1).draw(jax.random.key(0))
+    few = dataclasses.replace(design, num_calibration=1, num_tests=6, num_targets=1)
+    sample = jax.jit(few.draw)(jax.random.key(0))
     assert len(np.unique(np.asarray(sample.scores))) == 6
 
 

@@ -108,14 +108,6 @@ def test_sums_beyond_32_bits():
     assert (totals.standard_errors(cautious=True) > 0).all()
 
 
-def test_few_repetitions():
-    found, totals = result_of(repetitions(1))
-    assert np.isnan(found.fdr_se).all()
-    assert np.isfinite(found.fdr).all()
-    assert np.isfinite(totals.standard_errors(cautious=True)).all()
-    assert np.isnan(Totals.zero((1, 1)).means()).all()
-
-
 def test_cautious_errors_are_those_of_two_more():
     false, selected, targets = repetitions(50)
     _, totals = result_of((false, selected, targets))
