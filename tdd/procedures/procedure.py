@@ -112,7 +112,7 @@ class Procedure(abc.ABC):
         return {"method": self.name, **self.record(), **({} if own else {"code": described(type(self))})}
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:
-        """Return the smallest number of selections that the sizes allow; m + 1 if nothing can be selected.
+        """Return a number below which no selection can lie; m + 1 if nothing can be selected.
 
         Args:
           n: calibration items.

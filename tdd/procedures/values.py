@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from tdd.kernels.proportion import tail_size
 from tdd.procedures import ptdi
+from tdd.procedures.calls import exact_fraction
 from tdd.procedures.procedure import WithOption, check_options, masks, min_selections_by_rank
 from tdd.records import CLUSTER_UNITS, ClusterSelection, Evidence, Selection
 from tdd.validate import InputError, arrays
@@ -70,9 +72,12 @@ class PTDI(WithOption):
         return cluster_ptdi(evidence.calibration, evidence.scores, *labels, unit=self.unit, key=key, **options)
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
-        scaled = self.proportion in ("storey", "subtraction")
-        scale = Fraction(max(m - num_targets, 1), m) if scaled else Fraction(1)
-        return min_selections_by_rank(n, m, alpha, scale)
+        if self.proportion == "none":
+            return min_selections_by_rank(n, m, alpha)
+        if self.proportion != "storey":  # estimates that can be near 0
+            return 1
+        tail = max(1, math.floor(exact_fraction(self.eta) * n))  # its smallest estimate has no candidate in the region
+        return min_selections_by_rank(n, m, alpha, Fraction(n + 1, tail * m))
 
     def bound(self, alpha: float, selection: Selection) -> float:  # noqa: D102
         if self.proportion != "subtraction":

@@ -164,7 +164,8 @@ def _caption(plan: Any) -> str:
     repetitions = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     return (
         f"{repetitions} simulated audits a row. Power: fraction of {plan.about['targets']} that is selected, mean and "
-        "spread. P(any): probability of selecting anything; fewest: the smallest selection that the sizes allow."
+        "spread. P(any): probability of selecting anything; fewest: no smaller "
+        "selection can occur, whatever the estimate of the proportion is."
     )
 
 

@@ -208,7 +208,7 @@ def test_options_beside_a_value():
 
 def test_the_fewest_selections():
     assert tdd.PTDI("none").min_selections(99, 1000, 0, 0.1) == 100
-    assert tdd.PTDI("storey").min_selections(99, 1000, 500, 0.1) == 50
+    assert tdd.PTDI("storey").min_selections(99, 1000, 500, 0.1) == 3
     assert tdd.PTDI("none").min_selections(9, 10, 0, 0.05) == 11
     assert tdd.KTD("multi").min_selections(0, 100, 0, 0.1, num_knockoffs=5) == 2
     assert tdd.KTD("ktd").min_selections(0, 100, 0, 0.1, num_knockoffs=5) == 10

@@ -258,7 +258,7 @@ def test_weighted_record():
         ({"calibration_weights": [np.inf] * 60}, ("calibration_weights[0]", "inf")),
         ({"calibration_weights": np.zeros(60)}, ("calibration_weights", "zero")),
         ({"prune": "none"}, ("prune", "'none'")),
-        ({"key": None}, ("key", "homogeneous")),
+        ({"key": None}, ("key", "heterogeneous")),
         ({"alpha": 0}, ("alpha", "0")),
         ({"null": "x"}, ("null", "'x'")),
     ],

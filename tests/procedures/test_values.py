@@ -149,3 +149,18 @@ def test_ranks_of_masked_items_may_be_anything():
     assert len({tuple(np.asarray(one.false_bound).tolist()) for one in bounds}) == 1
     with pytest.raises(tdd.InputError, match="ranks lie in"):
         tdd.fdp_bounds_of_ranks([1, 22], 20, null="nonmember", key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("proportion", ["storey", "none"])
+def test_no_selection_is_smaller_than_the_smallest_that_is_named(proportion):
+    """Audits of 99 + 60 items, half of them members, at level .1: the smallest selections reach the bound."""
+
+    def size(key):
+        scores = jax.random.normal(key, (159,))
+        tests = scores[99:] - 1.5 * (jnp.arange(60) < 40)
+        return jnp.sum(tdd.ptdi(scores[:99], tests, alpha=0.1, proportion=proportion).selected)
+
+    sizes = np.asarray(jax.lax.map(size, jax.random.split(jax.random.key(0), 4_000), batch_size=1_000))
+    fewest = tdd.PTDI(proportion).min_selections(99, 60, 40, 0.1)
+    assert sizes[sizes > 0].min() >= fewest
+    assert sizes[sizes > 0].min() <= fewest + 6

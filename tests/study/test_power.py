@@ -148,7 +148,7 @@ def test_more_is_found_with_more_of_anything():
     assert (power[1, :, 0] >= power[0, :, 0]).all()
     stronger = plan(auc=0.97, member_share=[0.1, 0.25, 0.5, 1.0], repetitions=2_048).rows
     assert all(a["power"] > b["power"] for a, b in zip(stronger, rows[8:], strict=True))
-    assert [row["min_selections"] for row in rows[:2]] == [20, 10]  # m/(alpha (n + 1))
+    assert [row["min_selections"] for row in rows[:2]] == [10, 5]  # 1/alpha, whatever the estimate is
 
 
 def test_the_numbers_do_not_depend_on_what_else_is_asked():
@@ -208,7 +208,8 @@ def test_the_search_asks_of_a_pool_only_what_it_gives():
 
 @pytest.mark.slow("long")
 def test_what_is_never_detected_and_why():
-    few = plan(num_calibration=[5, 39], num_tests=[10, 40], member_share=[1.0], search=True, repetitions=256)
+    sizes = {"num_calibration": [5, 39], "num_tests": [10, 40], "member_share": [1.0], "repetitions": 256}
+    few = plan(method="ptdi:proportion=none", search=True, **sizes)
     assert {row["num_targets"] for row in few.smallest if row["num_calibration"] == 5 and row["alpha"] == 0.1} == {None}
     assert few.smallest[0]["reason"] == (
         "resolution: 5 calibration items give no p-value below 1/6, too large at level 0.1"
