@@ -148,7 +148,7 @@ def test_more_is_found_with_more_of_anything():
     assert (power[1, :, 0] >= power[0, :, 0]).all()
     stronger = plan(auc=0.97, member_share=[0.1, 0.25, 0.5, 1.0], repetitions=2_048).rows
     assert all(a["power"] > b["power"] for a, b in zip(stronger, rows[8:], strict=True))
-    assert [row["min_selections"] for row in rows[:2]] == [10, 5]  # 1/alpha, whatever the estimate is
+    assert [row["min_selections"] for row in rows[:2]] == [20, 10]  # m/(alpha (n + 1))
 
 
 def test_the_numbers_do_not_depend_on_what_else_is_asked():
