@@ -25,8 +25,9 @@ from tdd.logprobs.statistics import (
     check_statistics,
     check_sums,
 )
-from tdd.texts import Rows, hash_texts, read_rows
+from tdd.texts import Rows, hash_texts, paths_of, read_rows
 from tdd.texts import rows as text_checks
+from tdd.texts.shards import folder_files
 from tdd.validate import InputError
 
 _logger = logging.getLogger("tdd")
@@ -129,7 +130,7 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
         num_floored,
         rows.source,
         sha256=hash_texts(ids, [_hash_numbers(names, arrays) for arrays in zip(*hashed, strict=True)]),
-        file_sha256=_hash_file(source),
+        file_sha256=_hash_files(source),
         choices=tuple(choices),
         token_ids=of_items([one.token_ids for one in read]) if with_ids else (),
         slices=slices,
@@ -203,11 +204,16 @@ def _positions(source: str, entry: Entry, reading: Reading, scale: float) -> _Po
 
 
 def _rows(source: Any) -> Rows:
-    if not isinstance(source, (str, os.PathLike)):
+    """The rows of a dump; files whose ending says nothing are JSON lines."""
+    files = paths_of(source)
+    if not files:
         return read_rows(source)
-    endings = {suffix.lower().lstrip(".") for suffix in pathlib.Path(source).suffixes[-2:]}
-    known = endings & {*text_checks.FORMATS, "ndjson", "pq"}
-    return read_rows(source, format=None if known else "jsonl")
+    parts = []
+    for file in files:
+        endings = {suffix.lower().lstrip(".") for suffix in pathlib.Path(file).suffixes[-2:]}
+        known = endings & {*text_checks.FORMATS, "ndjson", "pq"} or os.path.isdir(file)
+        parts.append(read_rows(file, format=None if known else "jsonl"))
+    return text_checks.joined(parts)
 
 
 def _detect(rows: Rows) -> str:
@@ -269,8 +275,12 @@ def _hash_numbers(names: str, arrays: Sequence[np.ndarray]) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _hash_file(source: Any) -> str:
-    if not isinstance(source, (str, os.PathLike)):
-        return ""
-    with open(source, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _hash_files(source: Any) -> str:
+    """SHA-256 of a file, or of the hashes of several, hexadecimal; "" for records in memory."""
+    named = [pathlib.Path(path) for path in paths_of(source)]
+    files = [file for path in named for file in (folder_files(path, None) if path.is_dir() else [path])]
+    hashes = []
+    for path in files:
+        with open(path, "rb") as file:
+            hashes.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest() if hashes else ""

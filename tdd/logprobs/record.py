@@ -48,7 +48,7 @@ class LogProbs:
     num_floored: int = 0  # tokens whose log-probability was at or below the floor
     source: str = "memory"  # a path, or "memory"
     sha256: str = ""  # hash of ids and numbers
-    file_sha256: str = ""  # hash of the file's bytes, "" for objects in memory
+    file_sha256: str = ""  # hash of the file's bytes, or of the hashes of several; "" for objects in memory
     # sums of all choices of every item, one float64 array an item; empty where an item has no choices
     choices: tuple[np.ndarray, ...] = ()
     token_ids: tuple[np.ndarray, ...] = ()  # one int64 array a text, of the scored tokens; or empty

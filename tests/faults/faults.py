@@ -1281,6 +1281,20 @@ WORDS = (
         ("tests/texts/test_score_tables.py",),
     ),
     Fault(
+        "shards: names of files that are missing are texts",
+        "tdd/texts/shards.py",
+        "if len(named) < len(items) and len(absent) == len(named):",
+        "if absent:",
+        ("tests/texts/test_shards.py",),
+    ),
+    Fault(
+        "rows: a row of a later shard is looked for in the one before",
+        "tdd/texts/rows.py",
+        'index, side="right")) - 1',
+        'index, side="left")) - 1',
+        ("tests/texts/test_shards.py",),
+    ),
+    Fault(
         "files: a byte-order mark is a part of the first field",
         "tdd/texts/files.py",
         'return data.decode("utf-8").removeprefix("\\ufeff")',
