@@ -78,7 +78,7 @@ def lm_eval_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Ite
         given = row.get(text_field)
         text = given if isinstance(given, str) else texts[chosen] if texts else None
         choices = sums if len(sums) > 1 else ()
-        yield Entry(rows.place(index), sums[chosen], row.get(id_field or "doc_id"), text, choices)
+        yield Entry(rows.place(index), sums[chosen], row.get(id_field or "id", row.get("doc_id")), text, choices)
 
 
 def _request_sums(place: str, name: str, row: Mapping[str, Any]) -> tuple[list[float], list[str]]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.logprobs import plain, servers
+from tdd.logprobs import engines, plain, servers
 from tdd.logprobs.record import Entry, LogProbs, check_one_layout, joined, masks_of
 from tdd.logprobs.statistics import (
     STATISTICS,
@@ -27,12 +27,14 @@ from tdd.logprobs.statistics import (
 )
 from tdd.texts import Rows, hash_texts, paths_of, read_rows
 from tdd.texts import rows as text_checks
+from tdd.texts.samples import identified
 from tdd.texts.shards import folder_files
 from tdd.validate import InputError
 
 _logger = logging.getLogger("tdd")
+_OF_SUMS = ("lm-eval", "olmes")
 
-FORMATS = ("auto", "plain", "openai", "vllm", "lm-eval")
+FORMATS = ("auto", "plain", "openai", "vllm", "together", "sglang", "tgi", "lm-eval", "olmes")
 """Layouts by name; "auto" tells them apart by their fields."""
 
 
@@ -90,8 +92,7 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     Cost: linear in the file, which is held in memory once.
     """
     scale = reading.check()
-    rows = _rows(source)
-    name = _detect(rows) if reading.format == "auto" else reading.format
+    rows, name = _rows(source, reading.format)
     entries = list(_entries(rows, name, reading))
     check_one_layout(rows.source, entries)
     ids, groups = _items(rows.source, entries, reading)
@@ -120,10 +121,10 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     sums = [values.sum() for values in statistics["log_prob"]] if "log_prob" in statistics else [math.nan] * len(ids)
     hashed = [*statistics.values(), *([choices] if choices else []), *slices.values()]
     names = "" if [*statistics] == ["log_prob"] and not slices else repr((*statistics, *slices))
-    with_ids = name != "lm-eval" and all(len(one.token_ids) for one in read)
+    with_ids = name not in _OF_SUMS and all(len(one.token_ids) for one in read)
     return LogProbs(
         ids,
-        {} if name == "lm-eval" else statistics,
+        {} if name in _OF_SUMS else statistics,
         np.array(sums, np.float64),
         tuple(next((entries[i].text for i in group if entries[i].text is not None), None) for group in groups),
         name,
@@ -134,6 +135,7 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
         choices=tuple(choices),
         token_ids=of_items([one.token_ids for one in read]) if with_ids else (),
         slices=slices,
+        counts=np.array([entry.count for entry in entries], np.int64) if name == "olmes" else None,
     )
 
 
@@ -203,22 +205,32 @@ def _positions(source: str, entry: Entry, reading: Reading, scale: float) -> _Po
     return _Positions(found, masks, ids, num_floored)
 
 
-def _rows(source: Any) -> Rows:
-    """The rows of a dump; files whose ending says nothing are JSON lines."""
-    files = paths_of(source)
-    if not files:
-        return read_rows(source)
+def _rows(source: Any, format: str) -> tuple[Rows, str]:
+    """The rows of a dump, and its layout; files whose ending says nothing are JSON lines.
+
+    Samples of lm-evaluation-harness get their identifiers, the task and the number of the item.
+    """
     parts = []
-    for file in files:
+    for file in paths_of(source):
         endings = {suffix.lower().lstrip(".") for suffix in pathlib.Path(file).suffixes[-2:]}
         known = endings & {*text_checks.FORMATS, "ndjson", "pq"} or os.path.isdir(file)
         parts.append(read_rows(file, format=None if known else "jsonl"))
-    return text_checks.joined(parts)
+    rows = text_checks.joined(parts) if parts else read_rows(source)
+    name = _detect(rows) if format == "auto" else format
+    return (identified(parts) if parts and name == "lm-eval" else rows), name
 
 
 def _detect(rows: Rows) -> str:
     """The layout that the fields name."""
     fields = set(rows.fields)
+    if {"prompt", "choices"} <= fields and engines.is_together(rows.column("prompt")[0]):
+        return "together"
+    if "meta_info" in fields:
+        return "sglang"
+    if "details" in fields:
+        return "tgi"
+    if "model_output" in fields:
+        return "olmes"
     if "prompt_logprobs" in fields and ("choices" not in fields or rows.column("prompt_logprobs")[0] is not None):
         return "vllm"
     if "choices" in fields or {"response", "custom_id"} <= fields:
@@ -230,8 +242,9 @@ def _detect(rows: Rows) -> str:
     raise InputError(
         f"{rows.source}: no layout of token log-probabilities that is known; fields found: "
         f"{', '.join(map(str, rows.fields)) or 'none'}. Known: a list in log_probs or token_logprobs (plain), choices "
-        "with logprobs (openai), prompt_logprobs (vllm), doc_id with filtered_resps (lm-eval); name a list with "
-        "field= and format='plain'"
+        "with logprobs (openai), prompt_logprobs (vllm), prompt with logprobs (together), meta_info with "
+        "input_token_logprobs (sglang), details with prefill (tgi), doc_id with filtered_resps (lm-eval), model_output "
+        "with sum_logits (olmes); name a list with field= and format='plain'"
     )
 
 
@@ -253,7 +266,11 @@ def _entries(rows: Rows, name: str, reading: Reading) -> Iterator[Entry]:
         "plain": functools.partial(plain.plain_entries, field=reading.field),
         "openai": functools.partial(servers.openai_entries, generated=reading.generated),
         "vllm": functools.partial(servers.vllm_entries, first_entry=reading.first_entry),
+        "together": engines.together_entries,
+        "sglang": engines.sglang_entries,
+        "tgi": engines.tgi_entries,
         "lm-eval": plain.lm_eval_entries,
+        "olmes": engines.olmes_entries,
     }
     if reading.id_field is not None:
         text_checks.existing_field(rows.source, "id_field", reading.id_field, rows.fields)

@@ -32,6 +32,7 @@ class Entry(NamedTuple):
     token_ids: Sequence[int] = ()  # the tokens' ids, one a position, or empty
     # the slice that all positions belong to; or the names of those that each belongs to; None without slices
     slices: str | Sequence[tuple[str, ...]] | None = None
+    count: int | None = None  # how many tokens a single sum is of, where that is known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,7 @@ class LogProbs:
     token_ids: tuple[np.ndarray, ...] = ()  # one int64 array a text, of the scored tokens; or empty
     # name -> one bool array a text, True at the scored positions of the slice; empty where texts have no slices
     slices: Mapping[str, tuple[np.ndarray, ...]] = dataclasses.field(default_factory=dict)
+    counts: np.ndarray | None = None  # [N] int64, the tokens in every sum; None where there is none, or by `statistics`
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -63,7 +65,7 @@ class LogProbs:
         """Scored tokens of each text, 0 where there are only sums: [N] int64."""
         for values in self.statistics.values():
             return np.array([len(of_text) for of_text in values], np.int64)
-        return np.zeros(len(self), np.int64)
+        return np.zeros(len(self), np.int64) if self.counts is None else self.counts
 
     @property
     def tokens(self) -> tuple[np.ndarray, ...]:
