@@ -33,7 +33,7 @@ def flat(**more):
 
 
 @pytest.mark.parametrize(
-    "record, format, text",
+    ("record", "format", "text"),
     [
         (together(), "together", "abcd"),
         (together(first=0.0), "together", "abcd"),
@@ -52,7 +52,7 @@ def test_the_prompts_tokens_are_scored(record, format, text):
 
 
 @pytest.mark.parametrize(
-    "record, message",
+    ("record", "message"),
     [
         (sglang(prompt_tokens=9), "has 4 of the prompt's 9 tokens; ask with return_logprob=true"),
         ({"meta_info": {"id": "x"}}, "input_token_logprobs must be a list"),
@@ -71,7 +71,7 @@ def test_no_hint_makes_generated_tokens_the_text():
     """An answer that is no echo: no message names an option that would score it, and the option is held against it."""
     values = {"logprobs": {"tokens": ["x"], "token_logprobs": [-0.1]}}
     answer = {"choices": [values], "usage": {"completion_tokens": 1}}
-    with pytest.raises(InputError, match="ask with echo=true and max_tokens=0$"):
+    with pytest.raises(InputError, match=r"ask with echo=true and max_tokens=0$"):
         read_log_probs([answer])
     with pytest.raises(InputError, match="generated=0, and the answer says that 1 tokens were generated"):
         read_log_probs([answer], Reading(generated=0))
@@ -80,9 +80,9 @@ def test_no_hint_makes_generated_tokens_the_text():
 
 
 def test_no_hint_takes_probabilities_for_losses():
-    with pytest.raises(InputError, match="if the numbers are probabilities, give their logarithms$"):
+    with pytest.raises(InputError, match=r"if the numbers are probabilities, give their logarithms$"):
         read_log_probs([{"log_probs": [None, 0.25, 0.9]}])
-    with pytest.raises(InputError, match="say polarity='loss'$"):
+    with pytest.raises(InputError, match=r"say polarity='loss'$"):
         read_log_probs([{"log_probs": [None, 0.25, 1.9]}])
 
 
