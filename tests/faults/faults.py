@@ -1393,6 +1393,27 @@ WORDS = (
         ("tests/logprobs/test_engines.py",),
     ),
     Fault(
+        "lora: the scale of rslora is alpha / rank",
+        "tdd/models/lora.py",
+        'math.sqrt(rank) if config.get("use_rslora") else rank',
+        "rank",
+        ("tests/models/test_lora.py",),
+    ),
+    Fault(
+        "lora: a module's alpha is the adapter's",
+        "tdd/models/lora.py",
+        '_of_pattern(config, "alpha_pattern", module, config.get("lora_alpha"))',
+        'config.get("lora_alpha")',
+        ("tests/models/test_lora.py",),
+    ),
+    Fault(
+        "configuration keys: those that transformers reads in shared files are not seen",
+        "tdd/models/read_keys.py",
+        "*_found(home, _SHARED, _ATTRIBUTE), *_found(home, _BASE, _FIELD)",
+        "*_found(home, _BASE, _FIELD)",
+        ("tests/models/test_families_configs.py",),
+    ),
+    Fault(
         "openai: generated tokens are scored",
         "tdd/logprobs/servers.py",
         "kept = len(values) - count",
