@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ from tdd.logprobs.servers import records
 from tdd.texts.rows import Rows, shown
 from tdd.validate import InputError
 
+_LARGEST = sys.float_info.max
 _TASK = re.compile(r"task-\d+-(.+)-predictions\.jsonl(?:\.gz|\.zst)?")
 
 
@@ -110,7 +112,7 @@ def olmes_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Itera
                 f"{rows.source}: {place}: model_output must list one object a choice, not {shown(outputs)}"
             )
         sums = [one.get("sum_logits") for one in outputs]
-        if not all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in sums):
+        if not all(type(one) in (int, float) and -_LARGEST < one < _LARGEST for one in sums):
             raise InputError(
                 f"{rows.source}: {place}: model_output holds no log-likelihood (sum_logits: {shown(sums)}); tasks that "
                 "generate text have none"

@@ -115,7 +115,7 @@ def _sum(place: str, name: str, value: Any) -> float:
     innermost = _innermost(value)
     try:
         return float(innermost) if not isinstance(innermost, bool) else math.nan
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise InputError(
             f"{place}: {name} holds {shown(innermost)}, no log-likelihood; tasks that generate text have none"
         ) from error

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import logging
 import math
-import numbers
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,20 +60,24 @@ class Reading:
                 f"polarity={self.polarity!r} is unknown; use 'log_prob' (log p, at most 0) or 'loss' (-log p)"
             )
         floor, generated = self.floor, self.generated
-        real = isinstance(floor, numbers.Real) and not isinstance(floor, bool)
-        if floor is not None and not (real and -math.inf < float(floor) < 0):
+        if floor is not None and (isinstance(floor, str) or not -math.inf < _number(floor) < 0):
             raise InputError(f"floor={floor!r} must be a negative number, or None to refuse minus infinity")
         if generated is not None and (isinstance(generated, bool) or not isinstance(generated, int) or generated < 0):
             raise InputError(f"generated={generated!r} must be a number of tokens, 0 or more")
-        try:
-            base = math.e if self.base == "e" else float(self.base)
-        except (TypeError, ValueError):
-            base = math.nan
-        if isinstance(self.base, bool) or not 1 < base < math.inf:
+        base = math.e if self.base == "e" else _number(self.base)
+        if not 1 < base < math.inf:
             raise InputError(
                 f"base={self.base!r} is not a valid logarithm base; use 'e', 2, 10 or another number above 1"
             )
         return 1.0 if self.base == "e" else math.log(base)
+
+
+def _number(value: Any) -> float:
+    """A number, or its digits, as a float; NaN for anything else."""
+    try:
+        return math.nan if isinstance(value, bool) else text_checks.number_of(value)
+    except (TypeError, ValueError, ArithmeticError):
+        return math.nan
 
 
 def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
@@ -100,7 +103,7 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     several = [entry._replace(values=entry.choices) for entry in entries if entry.choices]
     choices = [_log_probs(rows.source, entry, reading, scale, 0) for entry in several]
     if reading.floor is not None:
-        choices = [np.maximum(values, reading.floor) for values in choices]
+        choices = [np.maximum(values, float(reading.floor)) for values in choices]
     if all("log_prob" in one.statistics for one in read):
         of_choices = choices or [one.statistics["log_prob"].sum(keepdims=True) for one in read]
         check_sums(rows.source, [entry.place for entry in entries], of_choices)
@@ -200,8 +203,9 @@ def _positions(source: str, entry: Entry, reading: Reading, scale: float) -> _Po
         masks, ids = {name: mask[kept] for name, mask in masks.items()}, ids[kept] if len(ids) else ids
     num_floored = 0
     if reading.floor is not None and "log_prob" in found:
-        num_floored = int(np.count_nonzero(found["log_prob"] <= reading.floor))
-        found["log_prob"] = np.maximum(found["log_prob"], reading.floor)
+        floor = float(reading.floor)
+        num_floored = int(np.count_nonzero(found["log_prob"] <= floor))
+        found["log_prob"] = np.maximum(found["log_prob"], floor)
     return _Positions(found, masks, ids, num_floored)
 
 
