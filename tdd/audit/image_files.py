@@ -15,7 +15,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tdd.texts import Rows, read_rows
+from tdd.texts import Rows, paths_of, read_rows
 from tdd.texts.rows import existing_field, shown
 from tdd.validate import InputError
 
@@ -89,7 +89,12 @@ def image_rows(source: Any, field: str) -> tuple[Rows, ImageFiles]:
     """
     rows = read_rows(source)
     existing_field(rows.source, "image_field", field, rows.fields)
-    near = pathlib.Path(source).parent if isinstance(source, (str, os.PathLike)) else pathlib.Path()
+    folders = {one if one.is_dir() else one.parent for one in map(pathlib.Path, paths_of(source))}
+    if len(folders) > 1:
+        raise InputError(
+            f"{rows.source}: paths of images are relative to their table's folder; give tables of one folder"
+        )
+    near = folders.pop() if folders else pathlib.Path()
     files: dict[str, ImageFile] = {}
     hashes: list[str] = []
     for index, value in enumerate(rows.column(field)):

@@ -67,13 +67,17 @@ def score_log_probs(
       "lm-eval": `samples_*.jsonl` of lm-evaluation-harness (loglikelihood_rolling, loglikelihood, multiple_choice).
         They hold the sum over the tokens and not their number, which suffices for "loss_per_byte" and, per byte,
         "reference". The text of a multiple-choice item is its right choice, and "choice_loss" compares that with the
-        other choices: the loss of the right one among them, log sum_c exp(s_c) - s.
+        other choices: the loss of the right one among them, log sum_c exp(s_c) - s. Identifiers are the task, by the
+        file's name, and the number of the item; `id_field="doc_id"` takes the number alone;
+      "together": completions with `echo`, the log-probabilities of `prompt`;
+      "sglang": `meta_info.input_token_logprobs`; "tgi": `details.prefill`;
+      "olmes": predictions with `model_output`, which hold sums as lm-eval's do, and the number of tokens: "loss" too.
 
     The first token of a text may be null: it has no context and is not scored. Log-probabilities at or below `floor`
     count as `floor`, are counted in the provenance and warned about.
 
     Args:
-      source: a file (.jsonl, .json, .parquet, also .gz), or records in memory.
+      source: a file (.jsonl, .json, .parquet, also .gz), several as in `tdd.load_texts`, or records in memory.
       scores: names, with options after a colon: "min_k:k=0.1".
       lowercase: dump of the lowercased texts, for "lowercase"; rows are matched by id.
       reference: dump of the texts under a reference model, for "reference"; matched by id. Where any text has another
@@ -162,6 +166,8 @@ def _values(
         return {label: np.array([np.logaddexp.reduce(sums) for sums in dump.choices]) - dump.sums}
     if request is None:
         return {label: -dump.sums / bytes_of}
+    if dump.counts is not None and request.score.name == "loss":
+        return {label: -dump.sums / dump.counts}
     parts: Mapping[str, tuple[np.ndarray, ...] | None] = {label: None}
     if dump.slices:
         parts = {f"{label} {name}": masks for name, masks in dump.slices.items()}
@@ -302,6 +308,8 @@ def _missing(
             return f"needs a second dump: give {name}="
     if score.least_references > 1:
         return "needs several reference models; see tdd.score"
+    if score.name == "loss" and dump.counts is not None:
+        return None
     if not dump.statistics and score.name != "reference":
         return (
             f"needs the log-probability of every token; {dump.format} files hold their sum and not their number, which "

@@ -143,7 +143,8 @@ def provenance_of(model: Any) -> dict[str, Any]:
         from tdd.models import source
 
         place = source.resolve(model)
-        return {"name": str(model), "revision": place.revision, "sha256": source.fingerprint(place.folder)}
+        found = {"name": str(model), "revision": place.revision, "sha256": source.fingerprint(place.folder)}
+        return {**found, **_beside(place.folder)}
     if isinstance(model, tuple) and len(model) == 3 and not isinstance(model[0], LanguageModel):
         from tdd.models.vision import VisionLanguageModel
 
@@ -153,6 +154,18 @@ def provenance_of(model: Any) -> dict[str, Any]:
     if not (isinstance(model, tuple) and len(model) == 3 and isinstance(model[0], LanguageModel)):
         raise InputError(f"model must be a path, a hub id or (lm, params, tokenizer), got {type(model).__name__}")
     return {"name": "model in memory", "revision": None, "sha256": model_fingerprint(model[0].spec, model[1])}
+
+
+def _beside(folder: pathlib.Path) -> dict[str, Any]:
+    """What else a record says of a checkpoint: an adapter that is merged, keys of config.json that nothing reads."""
+    from tdd.models.configuration import read_config
+    from tdd.models.families import FAMILIES, unread_keys
+    from tdd.models.lora import adapter_of
+
+    adapter, config = adapter_of(folder), read_config(folder / "config.json")
+    known = config.get("model_type") in tuple(FAMILIES)
+    found = {"adapter": adapter, "unread_config_keys": unread_keys(config) if known else None}
+    return {name: value for name, value in found.items() if value}
 
 
 def column_prefixes(provenance: Sequence[dict[str, Any]]) -> list[str]:

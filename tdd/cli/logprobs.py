@@ -66,7 +66,7 @@ def add(commands: Any) -> None:
     group = parser.add_argument_group("how the dump is read")
     group.add_argument(
         "--input-format",
-        choices=["auto", "plain", "openai", "vllm", "lm-eval"],
+        choices=["auto", "plain", "openai", "vllm", "together", "sglang", "tgi", "lm-eval", "olmes"],
         default="auto",
         help="(default: by fields)",
     )

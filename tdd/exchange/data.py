@@ -21,6 +21,7 @@ from tdd.scoring.buckets import check_budget, default_budget
 from tdd.scoring.devices import Devices
 from tdd.texts import Rows, hash_texts, read_rows
 from tdd.texts import rows as text_checks
+from tdd.texts.shards import paths_of_list
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
 
@@ -55,8 +56,8 @@ def load_sets(
 
     Args:
       data: A source as `tdd.load_texts` takes it (a path, a list of strings, a table), which is one data set; a list of
-        paths, `Texts` or tables, or a dict from name to source, which are several. A list of strings is one data set
-        of these examples: name several files by `pathlib.Path` or in a dict.
+        paths, `Texts` or tables, or a dict from name to source, which are several. A list of strings
+        that are no paths is one data set of these examples.
       template: As in `load_examples`, as are `text_field` and `format`.
 
     Raises:
@@ -64,7 +65,7 @@ def load_sets(
     """
     if isinstance(data, Mapping):
         named = [(str(name), source) for name, source in data.items()]
-    elif isinstance(data, (list, tuple)) and data and not isinstance(data[0], (str, Mapping)):
+    elif isinstance(data, (list, tuple)) and data and (paths_of_list(data) or not isinstance(data[0], (str, Mapping))):
         named = [(_name_of(source, number), source) for number, source in enumerate(data, 1)]
     else:
         named = [(_name_of(data, 1), data)]

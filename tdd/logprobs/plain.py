@@ -78,7 +78,7 @@ def lm_eval_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Ite
         given = row.get(text_field)
         text = given if isinstance(given, str) else texts[chosen] if texts else None
         choices = sums if len(sums) > 1 else ()
-        yield Entry(rows.place(index), sums[chosen], row.get(id_field or "doc_id"), text, choices)
+        yield Entry(rows.place(index), sums[chosen], row.get(id_field or "id", row.get("doc_id")), text, choices)
 
 
 def _request_sums(place: str, name: str, row: Mapping[str, Any]) -> tuple[list[float], list[str]]:
@@ -115,7 +115,7 @@ def _sum(place: str, name: str, value: Any) -> float:
     innermost = _innermost(value)
     try:
         return float(innermost) if not isinstance(innermost, bool) else math.nan
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise InputError(
             f"{place}: {name} holds {shown(innermost)}, no log-likelihood; tasks that generate text have none"
         ) from error

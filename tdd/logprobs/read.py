@@ -7,7 +7,6 @@ import functools
 import hashlib
 import logging
 import math
-import numbers
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.logprobs import plain, servers
+from tdd.logprobs import engines, plain, servers
 from tdd.logprobs.record import Entry, LogProbs, check_one_layout, joined, masks_of
 from tdd.logprobs.statistics import (
     STATISTICS,
@@ -25,13 +24,16 @@ from tdd.logprobs.statistics import (
     check_statistics,
     check_sums,
 )
-from tdd.texts import Rows, hash_texts, read_rows
+from tdd.texts import Rows, hash_texts, paths_of, read_rows
 from tdd.texts import rows as text_checks
+from tdd.texts.samples import identified
+from tdd.texts.shards import folder_files
 from tdd.validate import InputError
 
 _logger = logging.getLogger("tdd")
+_OF_SUMS = ("lm-eval", "olmes")
 
-FORMATS = ("auto", "plain", "openai", "vllm", "lm-eval")
+FORMATS = ("auto", "plain", "openai", "vllm", "together", "sglang", "tgi", "lm-eval", "olmes")
 """Layouts by name; "auto" tells them apart by their fields."""
 
 
@@ -58,20 +60,24 @@ class Reading:
                 f"polarity={self.polarity!r} is unknown; use 'log_prob' (log p, at most 0) or 'loss' (-log p)"
             )
         floor, generated = self.floor, self.generated
-        real = isinstance(floor, numbers.Real) and not isinstance(floor, bool)
-        if floor is not None and not (real and -math.inf < float(floor) < 0):
+        if floor is not None and (isinstance(floor, str) or not -math.inf < _number(floor) < 0):
             raise InputError(f"floor={floor!r} must be a negative number, or None to refuse minus infinity")
         if generated is not None and (isinstance(generated, bool) or not isinstance(generated, int) or generated < 0):
             raise InputError(f"generated={generated!r} must be a number of tokens, 0 or more")
-        try:
-            base = math.e if self.base == "e" else float(self.base)
-        except (TypeError, ValueError):
-            base = math.nan
-        if isinstance(self.base, bool) or not 1 < base < math.inf:
+        base = math.e if self.base == "e" else _number(self.base)
+        if not 1 < base < math.inf:
             raise InputError(
                 f"base={self.base!r} is not a valid logarithm base; use 'e', 2, 10 or another number above 1"
             )
         return 1.0 if self.base == "e" else math.log(base)
+
+
+def _number(value: Any) -> float:
+    """A number, or its digits, as a float; NaN for anything else."""
+    try:
+        return math.nan if isinstance(value, bool) else text_checks.number_of(value)
+    except (TypeError, ValueError, ArithmeticError):
+        return math.nan
 
 
 def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
@@ -89,8 +95,7 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     Cost: linear in the file, which is held in memory once.
     """
     scale = reading.check()
-    rows = _rows(source)
-    name = _detect(rows) if reading.format == "auto" else reading.format
+    rows, name = _rows(source, reading.format)
     entries = list(_entries(rows, name, reading))
     check_one_layout(rows.source, entries)
     ids, groups = _items(rows.source, entries, reading)
@@ -98,7 +103,7 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     several = [entry._replace(values=entry.choices) for entry in entries if entry.choices]
     choices = [_log_probs(rows.source, entry, reading, scale, 0) for entry in several]
     if reading.floor is not None:
-        choices = [np.maximum(values, reading.floor) for values in choices]
+        choices = [np.maximum(values, float(reading.floor)) for values in choices]
     if all("log_prob" in one.statistics for one in read):
         of_choices = choices or [one.statistics["log_prob"].sum(keepdims=True) for one in read]
         check_sums(rows.source, [entry.place for entry in entries], of_choices)
@@ -119,20 +124,21 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     sums = [values.sum() for values in statistics["log_prob"]] if "log_prob" in statistics else [math.nan] * len(ids)
     hashed = [*statistics.values(), *([choices] if choices else []), *slices.values()]
     names = "" if [*statistics] == ["log_prob"] and not slices else repr((*statistics, *slices))
-    with_ids = name != "lm-eval" and all(len(one.token_ids) for one in read)
+    with_ids = name not in _OF_SUMS and all(len(one.token_ids) for one in read)
     return LogProbs(
         ids,
-        {} if name == "lm-eval" else statistics,
+        {} if name in _OF_SUMS else statistics,
         np.array(sums, np.float64),
         tuple(next((entries[i].text for i in group if entries[i].text is not None), None) for group in groups),
         name,
         num_floored,
         rows.source,
         sha256=hash_texts(ids, [_hash_numbers(names, arrays) for arrays in zip(*hashed, strict=True)]),
-        file_sha256=_hash_file(source),
+        file_sha256=_hash_files(source),
         choices=tuple(choices),
         token_ids=of_items([one.token_ids for one in read]) if with_ids else (),
         slices=slices,
+        counts=np.array([entry.count for entry in entries], np.int64) if name == "olmes" else None,
     )
 
 
@@ -197,22 +203,38 @@ def _positions(source: str, entry: Entry, reading: Reading, scale: float) -> _Po
         masks, ids = {name: mask[kept] for name, mask in masks.items()}, ids[kept] if len(ids) else ids
     num_floored = 0
     if reading.floor is not None and "log_prob" in found:
-        num_floored = int(np.count_nonzero(found["log_prob"] <= reading.floor))
-        found["log_prob"] = np.maximum(found["log_prob"], reading.floor)
+        floor = float(reading.floor)
+        num_floored = int(np.count_nonzero(found["log_prob"] <= floor))
+        found["log_prob"] = np.maximum(found["log_prob"], floor)
     return _Positions(found, masks, ids, num_floored)
 
 
-def _rows(source: Any) -> Rows:
-    if not isinstance(source, (str, os.PathLike)):
-        return read_rows(source)
-    endings = {suffix.lower().lstrip(".") for suffix in pathlib.Path(source).suffixes[-2:]}
-    known = endings & {*text_checks.FORMATS, "ndjson", "pq"}
-    return read_rows(source, format=None if known else "jsonl")
+def _rows(source: Any, format: str) -> tuple[Rows, str]:
+    """The rows of a dump, and its layout; files whose ending says nothing are JSON lines.
+
+    Samples of lm-evaluation-harness get their identifiers, the task and the number of the item.
+    """
+    parts = []
+    for file in paths_of(source):
+        endings = {suffix.lower().lstrip(".") for suffix in pathlib.Path(file).suffixes[-2:]}
+        known = endings & {*text_checks.FORMATS, "ndjson", "pq"} or os.path.isdir(file)
+        parts.append(read_rows(file, format=None if known else "jsonl"))
+    rows = text_checks.joined(parts) if parts else read_rows(source)
+    name = _detect(rows) if format == "auto" else format
+    return (identified(parts) if parts and name == "lm-eval" else rows), name
 
 
 def _detect(rows: Rows) -> str:
     """The layout that the fields name."""
     fields = set(rows.fields)
+    if {"prompt", "choices"} <= fields and engines.is_together(rows.column("prompt")[0]):
+        return "together"
+    if "meta_info" in fields:
+        return "sglang"
+    if "details" in fields:
+        return "tgi"
+    if "model_output" in fields:
+        return "olmes"
     if "prompt_logprobs" in fields and ("choices" not in fields or rows.column("prompt_logprobs")[0] is not None):
         return "vllm"
     if "choices" in fields or {"response", "custom_id"} <= fields:
@@ -224,8 +246,9 @@ def _detect(rows: Rows) -> str:
     raise InputError(
         f"{rows.source}: no layout of token log-probabilities that is known; fields found: "
         f"{', '.join(map(str, rows.fields)) or 'none'}. Known: a list in log_probs or token_logprobs (plain), choices "
-        "with logprobs (openai), prompt_logprobs (vllm), doc_id with filtered_resps (lm-eval); name a list with "
-        "field= and format='plain'"
+        "with logprobs (openai), prompt_logprobs (vllm), prompt with logprobs (together), meta_info with "
+        "input_token_logprobs (sglang), details with prefill (tgi), doc_id with filtered_resps (lm-eval), model_output "
+        "with sum_logits (olmes); name a list with field= and format='plain'"
     )
 
 
@@ -247,7 +270,11 @@ def _entries(rows: Rows, name: str, reading: Reading) -> Iterator[Entry]:
         "plain": functools.partial(plain.plain_entries, field=reading.field),
         "openai": functools.partial(servers.openai_entries, generated=reading.generated),
         "vllm": functools.partial(servers.vllm_entries, first_entry=reading.first_entry),
+        "together": engines.together_entries,
+        "sglang": engines.sglang_entries,
+        "tgi": engines.tgi_entries,
         "lm-eval": plain.lm_eval_entries,
+        "olmes": engines.olmes_entries,
     }
     if reading.id_field is not None:
         text_checks.existing_field(rows.source, "id_field", reading.id_field, rows.fields)
@@ -269,8 +296,12 @@ def _hash_numbers(names: str, arrays: Sequence[np.ndarray]) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _hash_file(source: Any) -> str:
-    if not isinstance(source, (str, os.PathLike)):
-        return ""
-    with open(source, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _hash_files(source: Any) -> str:
+    """SHA-256 of a file, or of the hashes of several, hexadecimal; "" for records in memory."""
+    named = [pathlib.Path(path) for path in paths_of(source)]
+    files = [file for path in named for file in (folder_files(path, None) if path.is_dir() else [path])]
+    hashes = []
+    for path in files:
+        with open(path, "rb") as file:
+            hashes.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest() if hashes else ""

@@ -32,6 +32,7 @@ class Entry(NamedTuple):
     token_ids: Sequence[int] = ()  # the tokens' ids, one a position, or empty
     # the slice that all positions belong to; or the names of those that each belongs to; None without slices
     slices: str | Sequence[tuple[str, ...]] | None = None
+    count: int | None = None  # how many tokens a single sum is of, where that is known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,12 +49,13 @@ class LogProbs:
     num_floored: int = 0  # tokens whose log-probability was at or below the floor
     source: str = "memory"  # a path, or "memory"
     sha256: str = ""  # hash of ids and numbers
-    file_sha256: str = ""  # hash of the file's bytes, "" for objects in memory
+    file_sha256: str = ""  # hash of the file's bytes, or of the hashes of several; "" for objects in memory
     # sums of all choices of every item, one float64 array an item; empty where an item has no choices
     choices: tuple[np.ndarray, ...] = ()
     token_ids: tuple[np.ndarray, ...] = ()  # one int64 array a text, of the scored tokens; or empty
     # name -> one bool array a text, True at the scored positions of the slice; empty where texts have no slices
     slices: Mapping[str, tuple[np.ndarray, ...]] = dataclasses.field(default_factory=dict)
+    counts: np.ndarray | None = None  # [N] int64, the tokens in every sum; None where there is none, or by `statistics`
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -63,7 +65,7 @@ class LogProbs:
         """Scored tokens of each text, 0 where there are only sums: [N] int64."""
         for values in self.statistics.values():
             return np.array([len(of_text) for of_text in values], np.int64)
-        return np.zeros(len(self), np.int64)
+        return np.zeros(len(self), np.int64) if self.counts is None else self.counts
 
     @property
     def tokens(self) -> tuple[np.ndarray, ...]:

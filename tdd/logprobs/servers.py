@@ -77,10 +77,12 @@ def openai_entries(rows: Rows, *, generated: int | None, id_field: str | None, t
         if generated is None and values and values[0] is not None:
             raise InputError(
                 f"{rows.source}: {choice.place}: the first token has a log-probability ({shown(values[0])}), so the "
-                "list is not an echo of a prompt but what the model generated; ask with echo=true. If it is the text "
-                "after all, say generated=0"
+                "list is not an echo of a prompt but what the model generated; ask with echo=true and max_tokens=0"
             )
         usage = choice.record.get("usage")
+        _check_generated(rows, choice, usage, generated)
+        if values and values[0] == 0:  # what some servers write in the place of null
+            values = [None, *values[1:]]
         unknown += generated is None and not isinstance(usage, Mapping)
         count = _num_generated(rows, choice, usage) if generated is None else generated
         if count >= len(values) > 0:
@@ -96,6 +98,16 @@ def openai_entries(rows: Rows, *, generated: int | None, id_field: str | None, t
             "give generated= where max_tokens was not 0",
             rows.source,
             unknown,
+        )
+
+
+def _check_generated(rows: Rows, choice: Choice, usage: Any, generated: int | None) -> None:
+    """What a user says of the generated tokens, and what the answer says, agree."""
+    told = usage.get("completion_tokens") if isinstance(usage, Mapping) and choice.number == 1 else None
+    if generated is not None and type(told) is int and told != generated:
+        raise InputError(
+            f"{rows.source}: {choice.place}: generated={generated}, and the answer says that {told} tokens were "
+            "generated (usage.completion_tokens); leave generated= out"
         )
 
 
@@ -168,7 +180,10 @@ def vllm_entries(rows: Rows, *, first_entry: bool, id_field: str | None, text_fi
     With `first_entry` the file kept vLLM's order, in which the prompt's token is the first entry of every position.
     """
     templated = 0
+    order = _Order()
     for place, record, identifier, positions, tokens in _lists(rows, id_field):
+        if isinstance(positions, Mapping) and "start_indices" in positions:
+            positions = _flat(rows.source, place, positions)
         check_list(rows.source, place, "prompt_logprobs", positions)
         answers = record.get("choices")
         templated += isinstance(answers, list) and any(
@@ -178,12 +193,70 @@ def vllm_entries(rows: Rows, *, first_entry: bool, id_field: str | None, text_fi
             check_list(rows.source, place, "prompt_token_ids", tokens)
             check_lengths(rows.source, place, ("prompt_logprobs", len(positions)), ("prompt_token_ids", len(tokens)))
         values = _own_log_probs(rows.source, place, positions, tokens, first_entry)
+        if first_entry and tokens is None:
+            order.see(positions)
         text = record.get(text_field, record.get("prompt"))
         yield Entry(place, values, identifier, text if isinstance(text, str) else None)
+    order.check(rows.source)
     if templated:
         _logger.warning(
             "%s: %d answers are of a chat: the tokens of its template are scored with the text", rows.source, templated
         )
+
+
+def _flat(source: str, place: str, flat: Mapping[str, Any]) -> list[Any]:
+    """vLLM's `FlatLogprobs`: the entries of position i are start_indices[i] to end_indices[i], the prompt's own first.
+
+    Source: vllm-project/vllm, vllm/logprobs.py. A position without entries is that of the first token.
+    """
+    names = ("start_indices", "end_indices", "token_ids", "logprobs")
+    for name in names:
+        check_list(source, place, f"prompt_logprobs.{name}", flat.get(name))
+    starts, ends, ids, numbers = (flat[name] for name in names)
+    check_lengths(source, place, ("start_indices", len(starts)), ("end_indices", len(ends)))
+    check_lengths(source, place, ("token_ids", len(ids)), ("logprobs", len(numbers)))
+    for start, end in zip(starts, ends, strict=True):
+        if type(start) is not int or type(end) is not int or not 0 <= start <= end <= len(ids):
+            raise InputError(
+                f"{source}: {place}: prompt_logprobs has a position of the entries {shown(start)} to {shown(end)}, of "
+                f"{len(ids)}"
+            )
+    return [
+        None if start == end else {str(ids[start]): {"logprob": numbers[start]}}
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+_SORTED = 16
+"""So many positions of several entries, all of them in the order of ids or of ranks, were sorted by somebody."""
+
+
+class _Order:
+    """Whether a file's positions may be in vLLM's order, in which the prompt's token goes before the likely ones."""
+
+    def __init__(self) -> None:
+        self.several, self.by_id, self.by_rank = 0, 0, 0
+
+    def see(self, positions: Sequence[Any]) -> None:
+        """Count the positions of one text."""
+        for entry in positions:
+            if not isinstance(entry, Mapping) or len(entry) < 2:
+                continue
+            self.several += 1
+            ids = [int(token) if str(token).isascii() and str(token).isdigit() else -1 for token in entry]
+            numbers = [one.get("logprob") if isinstance(one, Mapping) else one for one in entry.values()]
+            self.by_id += ids == sorted(ids)
+            self.by_rank += numbers == sorted(numbers, reverse=True)
+
+    def check(self, source: str) -> None:
+        """Refuse an order that was made afterwards: the first entry is then some token, not the prompt's."""
+        if self.several >= _SORTED and self.several in (self.by_id, self.by_rank):
+            how = "token id" if self.several == self.by_id else "likelihood"
+            raise InputError(
+                f"{source}: the entries of all {self.several} positions of prompt_logprobs are sorted by {how}, so "
+                "they are not in vLLM's order and first_entry=True would take another token than the prompt's; write "
+                "prompt_token_ids beside them (the server: return_token_ids=true)"
+            )
 
 
 def _lists(rows: Rows, id_field: str | None) -> Iterator[tuple[str, Mapping[str, Any], Any, Any, Any]]:

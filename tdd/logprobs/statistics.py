@@ -75,6 +75,8 @@ def check_log_probs(
         if polarity == "loss":
             raise InputError(f"{where}: position {position} holds {value:g}; -log p is never below 0")
         hint = "; if the numbers are -log p, say polarity='loss'" if (raw >= 0).all() else ""
+        if hint and (raw <= 1).all():  # said of probabilities, that would turn them into scores of nothing
+            hint = "; if the numbers are probabilities, give their logarithms"
         raise InputError(f"{where}: position {position} holds {value:g}; a log-probability is never above 0{hint}")
     if floor is None and (below := np.isinf(nats)).any():
         raise InputError(

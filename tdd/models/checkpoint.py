@@ -23,11 +23,18 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.tree_util import tree_flatten_with_path
 
-from tdd.models.configuration import check_layer_counts, check_vocabulary, read_spec, read_tokenizer
+from tdd.models.configuration import (
+    check_layer_counts,
+    check_vocabulary,
+    log_tokens_without_row,
+    read_spec,
+    read_tokenizer,
+)
 from tdd.models.families import family_of_spec
 from tdd.models.families.family import Family
 from tdd.models.families.tensors import STACKS, Slot, slots
 from tdd.models.language_model import language_model
+from tdd.models.lora import check_whole, stored_tensors
 from tdd.models.source import resolve
 from tdd.models.spec import DecoderSpec
 from tdd.models.weights import (
@@ -53,7 +60,8 @@ def load(
     """Read a checkpoint.
 
     Args:
-      path: A folder in Hugging Face's format, or a hub id.
+      path: A folder in Hugging Face's format, or a hub id. A LoRA adapter of peft beside the weights is merged into
+        them (`tdd.models.lora`).
       dtype: "float32", "bfloat16" or "float16" (or the dtype itself) for all parameters; None keeps them
         as stored, in the widest type of those in which one parameter is stored.
       revision: Branch, tag or commit of a hub id.
@@ -73,11 +81,13 @@ def load(
     target = _as_dtype(dtype)
     placement = Placement(mesh, target)
     folder = resolve(path, revision=revision).folder
+    check_whole(folder)
     _check_tokenizer_present(folder)
-    with StoredTensors(folder) as stored:
+    with stored_tensors(folder) as stored:
         check_layer_counts(folder / "config.json", len(stored.names()))
         family, spec = read_spec(folder)
-        tokenizer = read_tokenizer(folder, spec.vocab_size)
+        tokenizer = read_tokenizer(folder)
+        log_tokens_without_row(tokenizer.get_vocab(), spec.vocab_size, str(folder))
         family, where = _as_stored(family, stored.names()), str(folder)
         matched = _match(stored, family, spec, where)
         params = read_slots(stored, slots(spec, family.names), matched, placement, where)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +13,7 @@ from tdd.models.families import family_of_config
 from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
 from tdd.models.weights import read_json
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 from tdd.validate.files import reading
 
 _LAYER_COUNTS = ("n_layer", "num_layers", "num_hidden_layers", "attention_types")
@@ -62,8 +64,8 @@ _SHOWN = 12
 _logger = logging.getLogger("tdd")
 
 
-def read_tokenizer(folder: pathlib.Path, vocab_size: int) -> Any:
-    """The tokenizer of a folder; each of its ids has a row in a vocabulary of that size, which may be larger.
+def read_tokenizer(folder: pathlib.Path, vocab_size: int | None = None) -> Any:
+    """The tokenizer of a folder; each of its ids has a row in a vocabulary of that size, if one is given.
 
     Its tokens are those of tokenizer.json where there is one: transformers rebuilds parts of a tokenizer from the name
     of its class or the type of the model, and drops the file's. Merges are never left out at random.
@@ -73,6 +75,7 @@ def read_tokenizer(folder: pathlib.Path, vocab_size: int) -> Any:
     """
     from transformers import AutoTokenizer
 
+    _check_reader(folder)
     with reading(folder, "a tokenizer that transformers accepts"):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         if (folder / "tokenizer.json").is_file() and tokenizer.is_fast:
@@ -123,8 +126,35 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
         return []
 
 
-def check_vocabulary(vocabulary: Mapping[str, int], vocab_size: int, where: str) -> None:
-    """Every id of the tokenizer has a row in the model."""
+_TIKTOKEN = re.compile(rb"[A-Za-z0-9+/]+=* \d+\r?\n")
+
+
+def _check_reader(folder: pathlib.Path) -> None:
+    """A tokenizer.model alone has the package that reads it: sentencepiece, or tiktoken for lines of base64."""
+    path = folder / "tokenizer.model"
+    if (folder / "tokenizer.json").is_file() or (folder / "vocab.json").is_file() or not path.is_file():
+        return
+    with path.open("rb") as file:
+        package = "tiktoken" if _TIKTOKEN.match(file.read(4096)) else "sentencepiece"
+    if importlib.util.find_spec(package) is None:
+        raise InputError(
+            f"{path} is the only tokenizer there, and the package {package} reads it: pip install {package}, or "
+            "save a tokenizer.json into the folder (AutoTokenizer.from_pretrained(folder).save_pretrained(folder))"
+        )
+
+
+def log_tokens_without_row(vocabulary: Mapping[str, int], vocab_size: int, where: str) -> None:
+    """Name the tokens beyond the model's rows; a text that uses one is refused when it is scored."""
+    beyond = sorted((number, token) for token, number in vocabulary.items() if number >= vocab_size)
+    if beyond:
+        _logger.warning(
+            "%s: %d tokens have no row in the model's vocabulary of %d (%s); texts with one of them are refused",
+            *(where, len(beyond), vocab_size, some([f"{token!r} {number}" for number, token in beyond])),
+        )
+
+
+def check_vocabulary(vocabulary: Mapping[str, int], vocab_size: int | None, where: str) -> None:
+    """The tokenizer's ids are clear, and each has a row in the model, if the number of rows is given."""
     if not vocabulary:
         raise InputError(f"the tokenizer of {where} has an empty vocabulary")
     token_of = {number: token for token, number in vocabulary.items()}
@@ -135,7 +165,7 @@ def check_vocabulary(vocabulary: Mapping[str, int], vocab_size: int, where: str)
                 "two a row of the model stands for cannot be told; save the tokenizer of the model again"
             )
     token, largest = max(vocabulary.items(), key=lambda entry: entry[1])
-    if largest >= vocab_size:
+    if vocab_size is not None and largest >= vocab_size:
         raise InputError(
             f"the tokenizer of {where} has id {largest} (token {token!r}), but the model's vocabulary has "
             f"{vocab_size} rows: tokenizer and model do not belong together"

@@ -24,8 +24,9 @@ _TOKENIZER_FILES = (
     "tokenizer.model",
     "chat_template.jinja",
 )
-_FETCHED = ("config.json", SINGLE, INDEX, "model-*-of-*.safetensors", *_TOKENIZER_FILES)
-_COUNTED = ("config.json", INDEX, "*.safetensors", *_TOKENIZER_FILES)
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+_FETCHED = ("config.json", SINGLE, INDEX, "model-*-of-*.safetensors", *_ADAPTER_FILES, *_TOKENIZER_FILES)
+_COUNTED = ("config.json", INDEX, "*.safetensors", *_ADAPTER_FILES, *_TOKENIZER_FILES)
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 

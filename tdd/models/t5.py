@@ -24,6 +24,7 @@ from jax import lax
 
 from tdd.models.beams import BeamSearch, search
 from tdd.models.configuration import check_layer_counts, read_config, read_tokenizer
+from tdd.models.lora import check_no_adapter
 from tdd.models.source import resolve
 from tdd.models.weights import StoredTensors, check_finite_tensors, check_tensors, has_infinite
 from tdd.validate import InputError
@@ -101,6 +102,7 @@ def load_t5(path: str | os.PathLike[str]) -> tuple[T5Spec, dict[str, Any], Any]:
         too many, of another shape, or not finite.
     """
     folder = resolve(path).folder
+    check_no_adapter(folder)
     with StoredTensors(folder) as stored:
         check_layer_counts(folder / "config.json", len(stored.names()))
         spec = _read_spec(folder / "config.json", tied=_HEAD not in stored.names())

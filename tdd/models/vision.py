@@ -29,6 +29,7 @@ from tdd.models.configuration import read_config, read_tokenizer
 from tdd.models.families import FAMILIES, IGNORED, REQUIRED, family_of_config
 from tdd.models.families.family import Family
 from tdd.models.families.tensors import Piece, Slot, slots
+from tdd.models.lora import check_no_adapter
 from tdd.models.source import resolve
 from tdd.models.spec import DecoderSpec
 from tdd.models.weights import StoredTensors, check_tensors, read_json
@@ -242,6 +243,7 @@ def load_vision_language(
     _check_processor(folder / "preprocessor_config.json")
     tokenizer = read_tokenizer(folder, spec.text.vocab_size)
     used = tuple(_slots(spec, family))
+    check_no_adapter(folder)
     with StoredTensors(folder) as stored:
         name_in_file = _match(stored, used, _unused(spec.tower), str(folder))
         params = read_slots(stored, used, name_in_file, Placement(None, dtype and jnp.dtype(dtype)), str(folder))

@@ -207,7 +207,7 @@ def _check_mean_time(mean_time: Any) -> None:
     number = np.ndim(mean_time) == 0 and not isinstance(mean_time, (bool, str, bytes))
     try:
         value = float(mean_time) if number else np.nan
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, ArithmeticError):
         value = np.nan
     if not 1 <= value < np.inf:
         raise InputError(

@@ -268,7 +268,7 @@ def _check_step(value: Any, mask: Any, *, e_value: bool) -> None:
         return
     try:
         number = float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise InputError(f"value must be a number, got {value!r}") from error
     if number < 0 or (number > 1 and not e_value):
         rule = "an e-value is not negative" if e_value else "a p-value lies in [0, 1]"

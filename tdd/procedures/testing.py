@@ -374,7 +374,7 @@ def local_fdr(p_values: Any, *, null_proportion: Any = 1.0, mask: Any = None) ->
     if not isinstance(null_proportion, Tracer):
         try:
             valid = jnp.ndim(null_proportion) == 0 and 0 < float(null_proportion) <= 1
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, ArithmeticError):
             valid = False
         if not valid or isinstance(null_proportion, bool):
             raise InputError(f"null_proportion must be one number in (0, 1], got {null_proportion!r}")

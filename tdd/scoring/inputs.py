@@ -94,7 +94,7 @@ def encode_pass(
     if encoded is None:
         encoded = encode(model.tokenizer, texts, max_tokens=limit if long_texts == "truncate" else None)
     what = "reference model" if of.startswith("reference") else "model"
-    check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what)
+    check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what, model.tokenizer)
     lengths = [len(ids) for ids in encoded.tokens]
     if long_texts == "error" or name == "gradient":
         _check_text_lengths(table.ids, lengths, limit, what, gradient=not windowed)

@@ -128,14 +128,22 @@ def _end_of(tokenizer: Any, text: str, ids: Sequence[int], spans: Any) -> int:
     return max((end for _, end in spans[: len(ids)]), default=0)
 
 
-def check_token_ids(tokens: Iterable[np.ndarray], identifiers: Sequence[str], vocab_size: int, what: str) -> None:
-    """Check that every token id has a row in the readout of the model, called `what` in the message."""
+def check_token_ids(
+    tokens: Iterable[np.ndarray], identifiers: Sequence[str], vocab_size: int, what: str, tokenizer: Any = None
+) -> None:
+    """Check that every token id has a row in the readout of the model, called `what` in the message.
+
+    `tokenizer` names the token.
+    """
     for identifier, ids in zip(identifiers, tokens, strict=True):
         if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
             worst = ids.max() if ids.max() >= vocab_size else ids.min()
+            name = getattr(tokenizer, "convert_ids_to_tokens", lambda number: None)(int(worst))
+            named = "" if name is None else f" ({name!r})"
             raise InputError(
-                f"text {identifier!r} has token id {worst}, but the {what} has a vocabulary of {vocab_size}: the "
-                "tokenizer belongs to another model; pass the tokenizer that the model was trained with"
+                f"text {identifier!r} has token id {worst}{named}, but the {what} has a vocabulary of {vocab_size}: "
+                "the tokenizer belongs to another model, or has tokens that this one never learned: leave the text "
+                "out, or pass the tokenizer that the model was trained with"
             )
 
 

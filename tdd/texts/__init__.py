@@ -17,10 +17,20 @@ from typing import Any, NamedTuple
 from tdd.records import Texts
 from tdd.texts import rows as checks
 from tdd.texts.files import bad_record, read_path, some_rows
-from tdd.texts.rows import Rows, kind, shown
+from tdd.texts.rows import Rows, joined, kind, shown
+from tdd.texts.shards import matched, paths_of_list
 from tdd.validate import InputError, some
 
-__all__ = ["Rows", "TextColumns", "hash_texts", "load_text_columns", "load_texts", "read_rows", "read_samples"]
+__all__ = [
+    "Rows",
+    "TextColumns",
+    "hash_texts",
+    "load_text_columns",
+    "load_texts",
+    "paths_of",
+    "read_rows",
+    "read_samples",
+]
 
 _logger = logging.getLogger(__name__)
 _SOURCE = "memory"
@@ -37,10 +47,13 @@ def load_texts(
     """Read and check texts.
 
     Args:
-      source: a path or a Python object. Paths: .jsonl (one object a line), .json (an array of objects or
-        of strings), .csv and .tsv (with a header), .parquet, .txt (one text a line), the text formats also as .gz,
-        or a folder of .txt files (one text a file, searched recursively, the relative path its id, line ends
-        at its end removed). Objects: a list of strings or of dicts, a dict of columns, a pandas or polars
+      source: a path or a Python object. Paths: .jsonl (one object or string a line), .json (an array of objects or
+        of strings, or lists as columns), .csv and .tsv (with a header), .parquet, .arrow, .txt (one text a line), the
+        text formats also as .gz and .zst (with Python 3.14 or the package zstandard), or a folder: of .txt files
+        (one text a file, searched recursively, the relative path its id, line ends at its end removed), of shards of
+        one format, or what `datasets` saved (`save_to_disk`). Several paths, whose rows are read one below the other:
+        a pattern ("data/*.parquet"), or a list of paths, as strings where all of these are files that are there.
+        Objects: a list of strings or of dicts, a dict of columns, a pandas or polars
         Series or DataFrame, a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array of
         strings. A `Texts` is returned as it is.
       text_field: field with the text. By default "text", or the only one of
@@ -58,7 +71,8 @@ def load_texts(
     Raises:
       InputError: missing, empty or malformed source; missing field; empty text or one that is not a string;
         repeated ids; a label other than 0 and 1; a repeated key or column; a link that leads out of a folder; a file
-        that decompresses to far more than texts do (`tdd.texts.files.LARGEST_DECOMPRESSED`); a named pipe. The
+        that decompresses to far more than texts do (`tdd.texts.compressed.LARGEST_DECOMPRESSED`); a named pipe; a list
+        whose strings may be paths or texts. The
         message names the line, row or index.
 
     Cost: linear in the bytes read; the source is held in memory once.
@@ -216,8 +230,8 @@ def read_rows(source: Any, *, format: str | None = None) -> Rows:
         return items(read_samples(source))
     if isinstance(source, Rows):
         return source
-    is_path = isinstance(source, (str, os.PathLike))
-    rows = read_path(_existing_path(source), format) if is_path else _rows_of(source)
+    files = paths_of(source)
+    rows = joined([read_path(_existing_path(file), format) for file in files]) if files else _rows_of(source)
     repeated = sorted({str(name) for name in rows.fields if list(rows.fields).count(name) > 1})
     if repeated:
         raise InputError(
@@ -225,6 +239,16 @@ def read_rows(source: Any, *, format: str | None = None) -> Rows:
         )
     some_rows(rows.source, rows.num_rows)
     return rows
+
+
+def paths_of(source: Any) -> list[str]:
+    """The files and folders that a source names: a path, a pattern or a list of them; none for texts and tables.
+
+    Raises:
+      InputError: as `read_rows`.
+    """
+    listed = [os.fspath(source)] if isinstance(source, (str, os.PathLike)) else paths_of_list(source) or []
+    return [found for path in listed for found in ([path] if os.path.exists(path) else matched(path) or [path])]
 
 
 def read_samples(source: Any) -> Rows:

@@ -15,8 +15,8 @@ import numpy as np
 from tdd.runs.plain_csv import StringColumn, coded_words
 from tdd.validate import InputError, some
 
-FORMATS = ("jsonl", "json", "csv", "tsv", "parquet", "txt")
-"""File formats that can be read; all but parquet also as .gz."""
+FORMATS = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "txt")
+"""File formats that can be read; all but parquet and arrow also as .gz and .zst."""
 
 COMMON_TEXT_FIELDS = (
     "input", "content", "passage", "document", "sentence", "snippet", "body", "example", "raw_text", "raw_content",
@@ -55,6 +55,31 @@ class Rows:
             return [record.get(field) for record in records]
 
         return cls(source, len(records), fields, column, place)
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts one below the other; a part lacks the fields that only others have."""
+    if len(parts) == 1:
+        return parts[0]
+    filled = [part for part in parts if part.num_rows]
+    bare = next((part for part in filled if not part.fields), None)
+    if bare is not None and (named := next((part for part in filled if part.fields), None)) is not None:
+        raise InputError(
+            f"{bare.source} holds bare texts and {named.source} named fields ({some(named.fields)}); read them apart"
+        )
+    starts = np.cumsum([0, *(part.num_rows for part in parts)])
+
+    def place(index: int) -> str:
+        number = int(np.searchsorted(starts, index, side="right")) - 1
+        return f"{parts[number].source}, {parts[number].place(index - int(starts[number]))}"
+
+    def column(field: str) -> list[Any]:
+        held = (part.column(field) if field in part.fields or not field else [None] * part.num_rows for part in parts)
+        return [value for values in held for value in values]
+
+    fields = tuple(dict.fromkeys(field for part in filled for field in part.fields))
+    source = some([part.source for part in parts], between=" + ")
+    return Rows(source, int(starts[-1]), fields, column, place)
 
 
 def existing_field(source: str, argument: str, field: str, fields: Sequence[str]) -> str:

@@ -7,12 +7,14 @@ right answer), `arguments` (what the model was asked, one request a choice: [[co
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tdd.texts import rows as table
 from tdd.texts.rows import Rows, shown
 from tdd.validate import InputError
 
@@ -31,22 +33,30 @@ def sample_files(source: Any) -> list[Any]:
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """The samples of all files one below the other, with a field "id": task (the file's name) and `doc_id`."""
-    records, places = [], []
+    """The samples of all files one below the other, with a field "id"; each sample has its item."""
     for part in parts:
         if missing := [name for name in ("doc_id", "doc") if name not in part.fields]:
             raise InputError(
                 f"{part.source}: no samples of lm-evaluation-harness: there is no field {missing[0]!r}; give a "
                 "samples_*.jsonl that lm_eval wrote with --log_samples"
             )
-        name = _NAME.fullmatch(pathlib.PurePath(part.source).name)
-        task = f"{name[1]}/" if name else ""
-        columns = {field: part.column(field) for field in part.fields}
-        for index in range(part.num_rows):
-            row = {field: column[index] for field, column in columns.items()}
-            records.append({**row, "id": f"{task}{row['doc_id']}"})
-            places.append(f"{part.source}, {part.place(index)}" if len(parts) > 1 else part.place(index))
-    return Rows.of_records(" + ".join(part.source for part in parts), records, places.__getitem__)
+    return identified(parts)
+
+
+def identified(parts: Sequence[Rows]) -> Rows:
+    """The samples of all files one below the other, with a field "id": task (the file's name) and `doc_id`."""
+    rows = table.joined(parts)
+    names = [_NAME.fullmatch(pathlib.PurePath(part.source).name) for part in parts]
+    tasks = [
+        f"{name[1]}/" if name else "" for name, part in zip(names, parts, strict=True) for _ in range(part.num_rows)
+    ]
+
+    def column(field: str) -> Sequence[Any]:
+        if field == "id" and "doc_id" in rows.fields:
+            return [f"{task}{doc_id}" for task, doc_id in zip(tasks, rows.column("doc_id"), strict=True)]
+        return rows.column(field)
+
+    return dataclasses.replace(rows, fields=tuple(dict.fromkeys((*rows.fields, "id"))), column=column)
 
 
 def items(rows: Rows) -> Rows:

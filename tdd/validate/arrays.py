@@ -26,7 +26,7 @@ def check_level(alpha: Any, name: str = "alpha") -> None:
         raise InputError(f"{words}, got {alpha!r}")
     try:
         value = float(alpha) if np.ndim(alpha) == 0 else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, ArithmeticError):
         value = None
     if value is None:
         raise InputError(f"{words}, got {alpha!r}")
@@ -106,13 +106,25 @@ def _numbers(values: Any, name: str, what: str) -> Any:
         if values.dtype.kind not in "iuf":
             raise InputError(f"{name} must be {what}, got a masked array of dtype {values.dtype}")
         values = np.ma.filled(values.astype(np.result_type(values.dtype, np.float32)), np.nan)
+    if _holds_bool(values):
+        raise InputError(f"{name} must be {what}, and holds True or False among them")
     try:
         array = np.asarray(values)
+        if array.dtype == np.longdouble:  # JAX has no such type
+            array = array.astype(np.float64)
         if array.dtype == object:  # nullable columns, decimals
             array = np.array([np.nan if _is_missing(x) else x for x in array.ravel()], float).reshape(array.shape)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:  # integers beyond float, signalling decimals
         raise InputError(f"{name} must be {what}: {error}") from error
     return array
+
+
+def _holds_bool(values: Any) -> bool:
+    """Whether a list, or a list in it, holds a boolean, which NumPy would make a 0 or a 1 beside other numbers."""
+    if not isinstance(values, (list, tuple)):
+        return False
+    kinds = set(map(type, values))
+    return bool(kinds & {bool, np.bool_}) or (bool(kinds & {list, tuple}) and any(map(_holds_bool, values)))
 
 
 def _real_type(array: Any, name: str) -> Any:

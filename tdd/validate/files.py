@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import pathlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -59,7 +59,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def check_positive(**values: float) -> None:
     """Check that every named number is above zero, and finite."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
             raise InputError(f"{name} must be a positive number, got {value!r}")
 
 

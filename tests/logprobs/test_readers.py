@@ -110,7 +110,7 @@ def test_roundings_of_one_are_zero():
     ("record", "message"),
     [
         (plain(-1, 0.5), r"line 1: position 2 holds 0\.5; a log-probability is never above 0$"),
-        (plain(1.0, 0.5), r"position 1 holds 1; .* never above 0; if the numbers are -log p, say polarity='loss'"),
+        (plain(1.5, 0.5), r"position 1 holds 1.5; .* never above 0; if the numbers are -log p, say polarity='loss'"),
         (plain(-1, math.nan), "position 2 holds NaN"),
         (plain(-1, None), r"position 2 has no log-probability \(null\); only the first.*prefix caching"),
         (plain(-1, "-2"), "position 2 holds '-2', no number"),
@@ -142,7 +142,11 @@ def test_ids():
 
 def test_unknown_layout():
     refuses([{"score": 3, "text": "x"}], r"no layout .* known; fields found: score, text\. Known:.*\(openai\)")
-    refuses([{"score": 3}], "format='echo' is not known; layouts: auto, plain, openai, vllm, lm-eval", format="echo")
+    refuses(
+        [{"score": 3}],
+        "format='echo' is not known; layouts: auto, plain, openai, vllm, together, sglang, tgi, lm-eval, olmes",
+        format="echo",
+    )
 
 
 # openai

@@ -107,7 +107,7 @@ def test_config_that_is_not_text(folder):
         ({"quantization_config": {"bits": 4}}, "quantization_config=.*, which changes"),
         ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map=.*, which changes"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads=.*, which changes"),
-        ({"rotary": True, "alibi": 1}, "unknown keys alibi, rotary"),
+        ({"rope_theta": 1.0, "alibi": 1}, "unknown keys rope_theta: "),
         ({"activation_function": "mish"}, "activation_function='mish' is not supported; supported: gelu_new"),
         ({"n_head": 5}, "n_embd=24 must be a multiple of n_head=5"),
         ({"n_head": 0}, "n_head must be a positive number, got 0"),
@@ -135,9 +135,24 @@ def test_broken_tokenizer(folder):
     refused(folder, "a tokenizer that transformers accepts")
 
 
-def test_tokenizer_of_another_model(tmp_path):
+def test_tokens_without_a_row_refuse_the_texts_that_use_one(tmp_path, caplog):
+    from tdd import score
+
     folder, *_ = gpt2_files.write(tmp_path / "other", tokenizer_size=50)
-    refused(folder, r"has id 49 \(token '49'\), but the model's vocabulary has 48 rows")
+    assert np.isfinite(score(folder, ["3 4 5 6"], "loss")["loss"]).all()
+    assert "2 tokens have no row in the model's vocabulary of 48 ('48' 48, '49' 49)" in caplog.text
+    with pytest.raises(InputError, match=r"text '2' has token id 49 \('49'\), but the model has a vocabulary of 48"):
+        score(folder, ["3 4 5 6", "3 49 5"], "loss")
+
+
+@pytest.mark.parametrize(
+    ("content", "package"), [(b"\n\x0e\n\x05<unk>\x15\x00", "sentencepiece"), (b"IQ== 0\nIg== 1\n", "tiktoken")]
+)
+def test_the_package_that_reads_a_tokenizer_model(folder, monkeypatch, content, package):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.model").write_bytes(content)
+    refused(folder, f"the package {package} reads it: pip install {package}")
 
 
 def test_two_tokens_of_one_id(folder):

@@ -10,7 +10,7 @@ from family_configs import ALL, CONFIGURATIONS, LENGTH, VOCABULARY
 from published_configs import PUBLISHED
 
 from tdd.models.configuration import read_spec
-from tdd.models.families import FAMILIES, family_of_spec
+from tdd.models.families import FAMILIES, family_of_spec, unread_keys
 from tdd.models.rotary import RotaryPositions
 from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, Mlp
 from tdd.validate import InputError
@@ -85,8 +85,8 @@ def test_every_key_that_decides_is_used(model_type):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"alibi": True}, "unknown keys alibi: whether they change the computation cannot be told"),
-        ({"quantization": {"bits": 4}}, "unknown keys quantization"),
+        ({"attention_chunk_size": 4}, "unknown keys attention_chunk_size: whether they change the computation cannot"),
+        ({"alibi": True, "transformers_version": "999.1.0"}, "unknown keys alibi"),
         ({"quantization_config": {"bits": 4}}, "quantization_config=.*which changes the computation"),
         ({"add_cross_attention": True}, "add_cross_attention=True, which changes"),
     ],
@@ -94,6 +94,17 @@ def test_every_key_that_decides_is_used(model_type):
 def test_unknown_keys(tmp_path, model_type, changes, message):
     with pytest.raises(InputError, match=message):
         spec_of(tmp_path, {**OF_FAMILY[model_type], **changes})
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_keys_that_nothing_reads(tmp_path, model_type, caplog):
+    """They cannot change the computation: the spec is the same, and they are named once."""
+    config = OF_FAMILY[model_type]
+    more = {"_model_name_or_path": "x", "unk_token_id": 0, "neftune_noise_alpha": 5.0, "alibi": True}
+    assert spec_of(tmp_path, {**config, **more}) == spec_of(tmp_path, config)
+    assert unread_keys({**config, **more}) == sorted(more)
+    spec_of(tmp_path, {**config, **more})
+    assert caplog.text.count("has keys that neither transformers nor tdd reads: _model_name_or_path, alibi") == 1
 
 
 REFUSED = {

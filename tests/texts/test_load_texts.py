@@ -200,7 +200,7 @@ def test_labels():
         ("a.json", '[{"text": "a", "of": {"x": 1, "x": 2}}]', "the key 'x' is there 2 times in one object"),
         ("a.csv", 'id,text\n1,"a\nb"\n2,\n', "text at line 4 is empty"),
         ("a.parquet", b"PAR1 not really PAR1", "not a readable Parquet file"),
-        ("a.xlsx", "x", "the extension .xlsx; supported: .jsonl, .json, .csv, .tsv, .parquet, .txt"),
+        ("a.xlsx", "x", "the extension .xlsx; supported: .jsonl, .json, .csv, .tsv, .parquet, .arrow, .txt"),
         ("noextension", "x", "no extension; supported"),
     ],
 )
@@ -232,7 +232,7 @@ def test_a_folder_whose_link_leads_out_of_it(tmp_path):
 
 
 def test_what_decompresses_to_far_more_than_texts_do(tmp_path, monkeypatch):
-    monkeypatch.setattr("tdd.texts.files.LARGEST_DECOMPRESSED", 10_000)
+    monkeypatch.setattr("tdd.texts.compressed.LARGEST_DECOMPRESSED", 10_000)
     bomb = write(tmp_path / "a.txt.gz", "a" * 1_000_000)
     assert re.search(r"a.txt.gz: its 1,0\d\d bytes decompress to more than 10\d,\d00, as no text does", message(bomb))
     assert load_texts(write(tmp_path / "b.txt.gz", "a" * 9_000)).texts == ("a" * 9_000,)

@@ -3,19 +3,24 @@
 A family is a value of `Family`; `FAMILIES` is the registry. Every key that a configuration may hold is listed: keys
 that the spec is built from, keys that must have one value (any other would change the computation in a way that is not
 implemented), and keys that are ignored because they only concern training, generation or bookkeeping. A key in none of
-these lists is an error, never a guess.
+these lists is an error if transformers reads it for the type of model; else nothing reads it, and it is logged.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tdd.models.families.family import Family
+from tdd.models.read_keys import is_read
 from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError, some
+
+_logger = logging.getLogger("tdd")
 
 
 class _Families(Mapping[str, Family]):
@@ -99,13 +104,29 @@ def family_of_config(config: Mapping[str, Any], where: str) -> Family:
                 f"{where} has {key}={config[key]!r}, which changes the computation and is not supported; "
                 f"supported: {' or '.join(map(repr, allowed))}"
             )
-    unknown = sorted(config.keys() - family.used - family.ignored - IGNORED - required.keys())
+    left = sorted(config.keys() - family.used - family.ignored - IGNORED - required.keys())
+    unknown = [key for key in left if is_read(key, model_type, config.get("transformers_version"))]
     if unknown:
         raise InputError(
             f"{where} has unknown keys {some(unknown)}: whether they change the computation cannot "
             "be told; remove them if they do not"
         )
+    _log_unread(where, tuple(left))
     return family
+
+
+def unread_keys(config: Mapping[str, Any]) -> list[str]:
+    """The keys of a supported config.json that neither transformers nor this package reads, sorted."""
+    family = FAMILIES[config["model_type"]]
+    left = config.keys() - family.used - family.ignored - IGNORED - REQUIRED.keys() - family.required.keys()
+    return sorted(key for key in left if not is_read(key, family.model_type, config.get("transformers_version")))
+
+
+@functools.cache
+def _log_unread(where: str, keys: tuple[str, ...]) -> None:
+    """Name the keys that nothing reads, once."""
+    if keys:
+        _logger.warning("%s has keys that neither transformers nor tdd reads: %s", where, some(keys))
 
 
 def family_of_spec(spec: DecoderSpec) -> tuple[Family, dict[str, Any]]:

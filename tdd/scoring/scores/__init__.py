@@ -336,7 +336,7 @@ def as_float(value: Any) -> float:
     """The number that a word means, NaN where it means none."""
     try:
         return float(value)
-    except ValueError:
+    except (TypeError, ValueError, ArithmeticError):
         return math.nan
 
 
