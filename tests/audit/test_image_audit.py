@@ -12,8 +12,9 @@ from scipy.stats import binom
 
 import tdd
 from tdd.audit.blind_baseline import blind_baseline
-from tdd.audit.image_checks import NEAR, look, near_images, similarities, view
+from tdd.audit.image_checks import NEAR, image_marks, look, near_images, similarities, view
 from tdd.audit.images import INSTRUCTION
+from tdd.audit.preparation import preparation
 from tdd.cli import main
 from tdd.models import vision
 from tdd.report import folder_report
@@ -213,6 +214,41 @@ def test_shifts_are_found(change):
     found = found_between([*map(file_of, range(60))], [change(drawn(seed)) for seed in range(100, 160)])
     assert found.warning
     assert "colours, edges, size, format and bytes a pixel alone tell them apart" in found.warning
+
+
+def png(image):
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def turned(image):
+    """The file says that a viewer is to turn the picture."""
+    buffer, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = 6
+    image.save(buffer, "JPEG", quality=85, exif=exif)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("change", "mark"),
+    [
+        (lambda image: jpeg(image, 84), "JPEG quantisation tables"),
+        (png, "format"),
+        (turned, "orientation by EXIF"),
+        (lambda image: jpeg(image.resize((64, 48))), "width 64"),
+        (jpeg, ""),
+    ],
+    ids=["quality", "format", "orientation", "size", "none"],
+)
+def test_marks_of_files(change, mark):
+    files = [change(drawn(seed)) for seed in range(40)], [jpeg(drawn(seed)) for seed in range(100, 140)]
+    both = seen(*files[0], *files[1])
+    names = list(both)
+    marks = functools.partial(image_marks, both)
+    found = preparation(names[:40], names[40:], seed=0, level=0.0025, marks=marks)
+    assert bool(found.warning) == bool(mark)
+    assert mark in found.warning
 
 
 def alarms(rounds, twin=False):
