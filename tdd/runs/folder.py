@@ -10,6 +10,7 @@ import contextlib
 import csv
 import dataclasses
 import datetime
+import functools
 import hashlib
 import io
 import json
@@ -27,6 +28,7 @@ import numpy as np
 
 from tdd.runs import plain_csv
 from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
+from tdd.runs.described import described
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.plain_csv import coded_words
 from tdd.validate import InputError
@@ -269,8 +271,10 @@ def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> di
 
 
 def fingerprint(value: Any) -> str:
-    """SHA-256 of plain values, independent of the order of keys."""
-    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
+    """SHA-256 of plain values, independent of the order of keys; infinities and NaN differ from one another."""
+    return hashlib.sha256(
+        json.dumps(plain(value, unknown=lambda number: {"float": repr(number)}), sort_keys=True).encode()
+    ).hexdigest()
 
 
 def to_json(value: Any) -> str:
@@ -289,23 +293,29 @@ def versions() -> dict[str, str]:
     return found
 
 
-def plain(value: Any) -> Any:
-    """Records, arrays and NumPy numbers as JSON's own types; NaN and infinities as None."""
+def plain(value: Any, *, unknown: Callable[[float], Any] = lambda number: None) -> Any:
+    """Records, arrays and NumPy numbers as JSON's own types; NaN and infinities as `unknown` gives them.
+
+    Functions are described by their names and code, which are the same in every process.
+    """
+    convert = functools.partial(plain, unknown=unknown)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: convert(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(item) for item in value]
+        return {str(key): convert(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [convert(item) for item in value]
+    if isinstance(value, (set, frozenset)):  # their order differs from one process to another
+        return [convert(item) for item in sorted(value, key=repr)]
     if isinstance(value, np.ndarray):
-        return [plain(item) for item in value.tolist()]
+        return [convert(item) for item in value.tolist()]
     if isinstance(value, np.generic):
-        return plain(value.item())
+        return convert(value.item())
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if math.isfinite(value) else unknown(value)
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    return str(value)
+    return described(value) if callable(value) else str(value)
 
 
 def to_csv(columns: Mapping[str, np.ndarray], *, line_end: str = "\r\n") -> Iterator[bytes]:

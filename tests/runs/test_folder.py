@@ -17,7 +17,7 @@ from tdd.report.audit import audit_report
 from tdd.report.sections import to_terminal
 from tdd.runs import folder as run_folder
 from tdd.runs import plain_csv
-from tdd.runs.folder import read_items, read_run, to_csv
+from tdd.runs.folder import fingerprint, read_items, read_run, to_csv
 from tdd.validate import InputError
 
 COLUMNS = {
@@ -151,3 +151,11 @@ def test_memory_of_a_large_table(tmp_path):
 def test_cells_of_mixed_columns():
     mixed = np.array([True, math.nan, "word", 3, False, 0.25], dtype=object)
     assert b"".join(to_csv({"mixed": mixed})) == b'mixed\r\n1\r\n""\r\nword\r\n3\r\n0\r\n0.25\r\n'
+
+
+def test_fingerprints_tell_all_values_apart():
+    values = [None, math.nan, math.inf, -math.inf, 0.0, "inf", math.isqrt, len, lambda: 1, lambda: 2, {"a", "b", "c"}]
+    found = [fingerprint({"option": value}) for value in values]
+    assert len({*found}) == len(values)
+    orders = [["a", "b", "c"], ["c", "a", "b"]]
+    assert {fingerprint({"option": dict.fromkeys(order).keys() | set()}) for order in orders} == {found[-1]}
