@@ -68,7 +68,8 @@ def add(commands: Any) -> None:
         "--input-format",
         choices=["auto", "plain", "openai", "vllm", "together", "sglang", "tgi", "lm-eval", "olmes"],
         default="auto",
-        help="(default: by fields)",
+        metavar="NAME",
+        help="one of the layouts below, or auto (default: by fields)",
     )
     group.add_argument("--base", default="e", metavar="B", help="logarithm base: e, 2, 10 (default: %(default)s)")
     group.add_argument(

@@ -58,7 +58,7 @@ def test_several_data_sets(found, nothing):
     run = said(*many, nothing)
     assert "of 10 of 11 data sets: quiz 0," in run["outcome"]
     assert "and 2 more" in run["outcome"]
-    assert "fraction of data sets that it does not depend on among those listed is at most 5%" in run["outcome"]
+    assert "fraction of data sets without such a dependence among those listed is at most 5%" in run["outcome"]
     assert said(nothing, nothing | {"name": "b", "sha256": "b"})["outcome"].startswith("For none of 2 data sets")
 
 

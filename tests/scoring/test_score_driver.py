@@ -374,7 +374,7 @@ def test_bad_models_and_texts(model, other_model, texts):
         run((lm, params), texts)
     with pytest.raises(InputError, match=r"text '2' has 1 token .*remove the text or lengthen it"):
         run(model, ["w1 w2", "w3"])
-    with pytest.raises(InputError, match=rf"token id 399, but the model has a vocabulary of {VOCABULARY}"):
+    with pytest.raises(InputError, match=rf"token id 399 \('w199'\), but the model has a vocabulary of {VOCABULARY}"):
         run((lm, params, word_tokenizer(400)), ["w1 w199 w2"])
 
 
