@@ -200,7 +200,7 @@ def _fisher(total: int, size: int, known: int) -> np.ndarray:
     """Minus the logarithm of the two-sided p-value where k of `total` marked units are among the known, for each k."""
     from scipy.stats import hypergeom
 
-    log_p = hypergeom(size, total, known).logpmf(np.arange(min(total, known) + 1))
+    log_p = np.asarray(hypergeom.logpmf(np.arange(min(total, known) + 1), size, total, known))
     order = np.argsort(log_p, kind="stable")
     tail = np.logaddexp.accumulate(log_p[order])
     # outcomes as likely as one another have the p-value of all of them
@@ -220,7 +220,7 @@ def _found(asked: Marks, mark: int, p_value: float, role: np.ndarray, names: Seq
         wanted = shares[value] >= shares[1 - value]
         rows = np.flatnonzero((role == value) & (has == wanted))[:_SHOWN_ITEMS]
         shown.append(tuple((str(names[row]), asked.excerpt(mark, int(row))) for row in rows))
-    return FoundMark(asked.phrases[mark], *counts, p_value, *shown)
+    return FoundMark(asked.phrases[mark], counts[0], counts[1], p_value, shown[0], shown[1])
 
 
 def _warning(found: Sequence[FoundMark], counts: tuple[int, int]) -> str:

@@ -41,15 +41,15 @@ def is_together(prompt: Any) -> bool:
 def together_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Iterator[Entry]:
     """One text a prompt; the first token has no context, whatever number stands there."""
     for place, record, identifier in records(rows, id_field):
-        parts = record.get("prompt")
+        parts: Any = record.get("prompt")
         if not is_together(parts):
             raise InputError(f"{rows.source}: {place}: prompt has no logprobs ({shown(parts)}); ask with echo=true")
         for number, part in enumerate(parts):
             name, where = identifier, place
             if len(parts) > 1:
                 name, where = None if identifier is None else f"{identifier}-{number}", f"{place}, prompt {number}"
-            logprobs = part.get("logprobs") if isinstance(part, Mapping) else None
-            values = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
+            logprobs: Any = part.get("logprobs") if isinstance(part, Mapping) else None
+            values: Any = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
             check_list(rows.source, where, "prompt[].logprobs.token_logprobs", values)
             ids = logprobs.get("token_ids")
             yield _entry(rows.source, where, values, name, part.get("text"), ids)
@@ -58,8 +58,8 @@ def together_entries(rows: Rows, *, id_field: str | None, text_field: str) -> It
 def sglang_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Iterator[Entry]:
     """One text an answer: the prompt's tokens, all of them; the field "text" holds what was generated."""
     for place, record, identifier in records(rows, id_field):
-        meta = record.get("meta_info")
-        found = meta.get("input_token_logprobs") if isinstance(meta, Mapping) else None
+        meta: Any = record.get("meta_info")
+        found: Any = meta.get("input_token_logprobs") if isinstance(meta, Mapping) else None
         check_list(rows.source, place, "meta_info.input_token_logprobs", found)
         if not all(isinstance(entry, (list, tuple)) and len(entry) >= 2 for entry in found):
             raise InputError(
@@ -111,7 +111,7 @@ def olmes_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Itera
             raise InputError(
                 f"{rows.source}: {place}: model_output must list one object a choice, not {shown(outputs)}"
             )
-        sums = [one.get("sum_logits") for one in outputs]
+        sums: list[Any] = [one.get("sum_logits") for one in outputs]
         if not all(type(one) in (int, float) and -_LARGEST < one < _LARGEST for one in sums):
             raise InputError(
                 f"{rows.source}: {place}: model_output holds no log-likelihood (sum_logits: {shown(sums)}); tasks that "

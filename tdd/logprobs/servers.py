@@ -13,6 +13,7 @@ one entry, or one whose rank does not continue 1, 2, 3, ...
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -181,10 +182,11 @@ def vllm_entries(rows: Rows, *, first_entry: bool, id_field: str | None, text_fi
     """
     templated = 0
     order = _Order()
-    for place, record, identifier, positions, tokens in _lists(rows, id_field):
-        if isinstance(positions, Mapping) and "start_indices" in positions:
-            positions = _flat(rows.source, place, positions)
-        check_list(rows.source, place, "prompt_logprobs", positions)
+    for place, record, identifier, found, tokens in _lists(rows, id_field):
+        if isinstance(found, Mapping) and "start_indices" in found:
+            found = _flat(rows.source, place, found)
+        check_list(rows.source, place, "prompt_logprobs", found)
+        positions: Any = found
         answers = record.get("choices")
         templated += isinstance(answers, list) and any(
             "message" in answer for answer in answers if isinstance(answer, Mapping)
@@ -244,7 +246,8 @@ class _Order:
                 continue
             self.several += 1
             ids = [int(token) if str(token).isascii() and str(token).isdigit() else -1 for token in entry]
-            numbers = [one.get("logprob") if isinstance(one, Mapping) else one for one in entry.values()]
+            values = [one.get("logprob") if isinstance(one, Mapping) else one for one in entry.values()]
+            numbers = [one if isinstance(one, (int, float)) else -math.inf for one in values]
             self.by_id += ids == sorted(ids)
             self.by_rank += numbers == sorted(numbers, reverse=True)
 
