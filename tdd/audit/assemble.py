@@ -177,7 +177,7 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
     if sizes is not None and sizes.p_value <= level:
         failed.append(sizes.warning)
     if calibrated and prepared is not None and prepared.p_value <= level:
-        failed.append(prepared.warning)
+        failed.append(prepared.finding)
     if calibrated and baseline is not None and baseline.p_value <= level:
         failed.append(
             f"calibration items and candidates differ without looking at the model (AUC {baseline.auc:.3f}, "
@@ -261,7 +261,8 @@ def _outcome(
             "items.csv, but it is not a finding. Correct the data and run again: see the warnings."
         )
     untested = (
-        f"Not checked, so that it rests on whoever supplied the calibration items: {'; '.join(unchecked)}. "
+        f"Not tested: {'; '.join(unchecked)}. That calibration items are like the candidates rests on whoever supplied "
+        "them. "
         if unchecked
         else ""
     )

@@ -62,7 +62,7 @@ class BlindBaseline:
     num_candidates: int  # texts used
     num_permutations: int  # random relabellings behind `p_value`
     note: str  # cuts that bound the cost, or empty
-    unchecked: str  # why the check did not run, or empty
+    unchecked: str  # what was not tested and why, or empty
     warning: str  # empty where nothing was found
 
 
@@ -137,10 +137,11 @@ def blind_baseline(
     if smallest < _MIN_UNITS or not view.enough(texts):
         kind = view.items if groups is None else f"groups of {view.items}"
         reason = (
-            "whether words alone tell calibration items from candidates was not tested: at least "
-            f"{_MIN_UNITS} {kind} are needed in each role, and the smaller has {smallest}"
+            f"whether {view.features} alone tell calibration items from candidates (at least {_MIN_UNITS} {kind} are "
+            f"needed in each role, and the smaller has {smallest})"
         )
-        return BlindBaseline(math.nan, (), 1.0, math.nan, math.nan, *counts, 0, note, reason, reason)
+        warning = f"not tested: {reason}"
+        return BlindBaseline(math.nan, (), 1.0, math.nan, math.nan, *counts, 0, note, reason, warning)
 
     shuffled = _shuffled_roles(unit_role, unit_fold, generator)
     wins, pairs = fold_wins(view.similarities(texts), shuffled[unit_of_text], unit_fold[unit_of_text])

@@ -211,7 +211,7 @@ def _outcome(kind: Kind, facts: Mapping[str, Any], alpha: float, failed: Sequenc
 
 def _untested(unchecked: Sequence[str]) -> str:
     """What the verdict rests on without a test, as its first sentence; empty where everything was tested."""
-    return f"Not checked: {'; '.join(unchecked)}. " if unchecked else ""
+    return f"Not tested: {'; '.join(unchecked)}. " if unchecked else ""
 
 
 def _open_beside(options: Mapping[str, Any]) -> list[str]:

@@ -35,6 +35,7 @@ GUARANTEE_ROWS = [
     )
 ]
 
+_UNLIKE = "calibration items and candidates were not prepared alike: "
 _DRAWS, _CHUNK = 1999, 200
 _MAX_ITEMS = 10_000
 _SHOWN_MARKS, _SHOWN_ITEMS, _SHOWN_CHARACTERS = 3, 2, 40
@@ -72,8 +73,13 @@ class Preparation:
     num_candidates: int
     num_draws: int  # random divisions behind the p-value; 0 where the check did not run
     found: tuple[FoundMark, ...]  # marks at or below the level, at most 3, the clearest first
-    unchecked: str  # why the check did not run, or empty
+    unchecked: str  # what was not tested and why, or empty
     warning: str  # empty where nothing was found
+
+    @property
+    def finding(self) -> str:
+        """The clearest mark in a sentence; empty where nothing was found."""
+        return _UNLIKE + _counts(self.found[0], (self.num_calibration, self.num_candidates)) if self.found else ""
 
 
 def preparation(
@@ -134,10 +140,10 @@ def preparation(
         kind = "items" if groups is None else "groups of items"
         smaller = min(num_known, unit_role.size - num_known)
         reason = (
-            f"whether calibration items and candidates were prepared alike was not tested: the smaller role has "
-            f"{smaller} {kind}, too few for any difference to be significant"
+            f"whether calibration items and candidates were prepared alike (the smaller role has {smaller} {kind}, too "
+            "few for any difference to be significant)"
         )
-        return Preparation(1.0, 0, *counts, 0, (), reason, reason)
+        return Preparation(1.0, 0, *counts, 0, (), reason, f"not tested: {reason}")
     asked = (marks or text_marks)(items)
     mark_of, has = _of_units(asked.has, unit_of_item, unit_role.size)
     surprise = _surprise(has, unit_role, generator)
@@ -226,18 +232,23 @@ def _found(asked: Marks, mark: int, p_value: float, role: np.ndarray, names: Seq
 def _warning(found: Sequence[FoundMark], counts: tuple[int, int]) -> str:
     parts = []
     for one in found:
-        shown = "; ".join(
+        shown = [
             f"{what} {', '.join(excerpt for _, excerpt in items)}"
             for what, items in (("calibration:", one.calibration), ("candidates:", one.candidates))
             if items
-        )
-        parts.append(
-            f"{one.num_calibration} of {counts[0]} calibration items and {one.num_candidates} of {counts[1]} "
-            f"candidates {one.mark} (p = {one.p_value:.3g}; {shown})"
-        )
+        ]
+        parts.append(_counts(one, counts, *shown))
     return (
-        f"calibration items and candidates were not prepared alike: {'; '.join(parts)}. Such a mark moves every score: "
-        "prepare the calibration items again from their source, by the program that made the candidates"
+        f"{_UNLIKE}{'. '.join(parts)}. Such a mark moves every score: prepare the calibration items again from their "
+        "source, by the program that made the candidates"
+    )
+
+
+def _counts(one: FoundMark, counts: tuple[int, int], *more: str) -> str:
+    """How many items of each role have a mark, and its p-value."""
+    return (
+        f"{one.num_calibration} of {counts[0]} calibration items and {one.num_candidates} of {counts[1]} candidates "
+        f"{one.mark} ({'; '.join([f'p = {one.p_value:.3g}', *more])})"
     )
 
 
@@ -248,8 +259,10 @@ _CLOSING = frozenset("\"'\u201d\u2019\u00bb)]}\u300d\u300f")
 _DAMAGE = re.compile("\ufffd|[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bb\u00bf|\\\\u[0-9a-fA-F]{4}")
 
 _FIRST = ("an upper-case letter", "a lower-case letter", "another letter", "a digit", "a blank", "a quotation mark",
-          "another character")  # fmt: skip
-_LAST = ("a letter", "a digit", "the end of a sentence", "a closing mark", "a blank", "another character")
+          "an unseen character", "another character")  # fmt: skip
+_LAST = ("a letter", "a digit", "the end of a sentence", "a closing mark", "a blank", "an unseen character",
+         "another character")  # fmt: skip
+_UNSEEN = ("Cc", "Cf", "Co", "Cn", "Cs")
 
 _CATEGORIES = {
     "Cc": "have a control character", "Cf": "have a format character, as a byte-order mark or a soft hyphen",
@@ -293,6 +306,8 @@ def _first_class(text: str) -> str:
     if not text or text[0].isspace():
         return "a blank"
     kind = _category(text[0])
+    if kind in _UNSEEN:
+        return "an unseen character"
     known = {"Lu": "an upper-case letter", "Lt": "an upper-case letter", "Ll": "a lower-case letter", "Nd": "a digit"}
     if text[0] in "\"'" or kind in ("Pi", "Pf"):
         return "a quotation mark"
@@ -311,6 +326,7 @@ def _last_class(text: str) -> str:
         "a closing mark" if last in _CLOSING
         else "a letter" if kind[0] in "LM"
         else "a digit" if kind == "Nd"
+        else "an unseen character" if kind in _UNSEEN
         else "another character"
     )  # fmt: skip
 

@@ -157,7 +157,8 @@ def test_too_little_to_test():
         found = blind_baseline(documents(known, generator), documents(unknown, generator), seed=0)
         assert math.isnan(found.auc)
         assert found.p_value == 1.0
-        assert "at least 10 texts with words are needed in each role" in found.unchecked == found.warning
+        assert "at least 10 texts with words are needed in each role" in found.unchecked
+        assert found.warning == f"not tested: {found.unchecked}"
         assert f"the smaller has {min(known, unknown)}" in found.warning
     texts = documents(20, generator)
     grouped = blind_baseline(texts, texts, seed=0, groups=([0] * 20, list(range(20))))

@@ -119,6 +119,9 @@ def test_the_message_shows_both_sides():
     assert all('"\\ufeff' in excerpt for _, excerpt in first.calibration)
     assert "prepare the calibration items again" in found.warning
     assert found.warning.isprintable()
+    assert found.finding.endswith(
+        "60 of 60 calibration items and 0 of 60 candidates begin with an unseen character (p = 0.0005)"
+    )
     end = preparation(*divided(1, 60, CHANGES["no last full stop"]), seed=0).found[0]
     assert end.mark.startswith("end with")
     assert end.candidates[0][1].endswith('."')
@@ -127,7 +130,8 @@ def test_the_message_shows_both_sides():
 def test_too_few_units_are_said():
     texts = TEXTS[:40]
     found = preparation(texts[:3], texts[3:8], seed=0, level=0.0025)
-    assert "was not tested: the smaller role has 3 items" in found.unchecked == found.warning
+    assert "the smaller role has 3 items" in found.unchecked
+    assert found.warning == f"not tested: {found.unchecked}"
     assert preparation(texts[:3], texts[3:40], seed=0, level=0.0025).unchecked == ""
     grouped = preparation(texts[:20], texts[20:], seed=0, groups=([0] * 20, list(range(20))))
     assert "1 groups of items" in grouped.unchecked
@@ -163,7 +167,7 @@ def test_nine_texts_of_another_source_are_not_called_checked():
     items = Items([str(i) for i in range(40)], tables["candidate"], np.full(40, -1), {"id": np.arange(9)}, None, ())
     checks = {"blind_baseline": blind_baseline(known, candidates, seed=0, level=0.0025)}
     run = assemble(choices, evidence, items, options={}, inputs={}, checks=checks).run
-    assert run["outcome"].startswith("Not checked")
+    assert run["outcome"].startswith("Not tested: whether words and length alone")
     assert "at least 10 texts" in run["verdict"]["unchecked"][0]
     checks["blind_baseline"] = dataclasses.replace(checks["blind_baseline"], unchecked="", warning="")
     assert not assemble(choices, evidence, items, options={}, inputs={}, checks=checks).run["verdict"]["unchecked"]

@@ -91,7 +91,7 @@ def found(p=0.5, copies=(0, 0), parts=(0, 0), sizes=(200, 200), shared=0.0025, p
     return {
         "sharing": check(p_value=shared),
         "blind_baseline": check(p_value=p, auc=0.9),
-        "preparation": check(p_value=prepared),
+        "preparation": check(p_value=prepared, finding="w"),
         "duplicates": check(num_calibration=copies[0], num_candidates=copies[1], **total),
         "overlap": check(num_calibration=parts[0], num_candidates=parts[1], **total),
     }
