@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.audit.duplicates import strings
-from tdd.audit.sampling import subsample, units_of
+from tdd.audit.sampling import SLACK, subsample, units_of
 from tdd.records import Guarantee, Texts
 from tdd.validate import InputError
 
@@ -149,9 +149,9 @@ def blind_baseline(
     auc, null = float(aucs[0]), np.sort(aucs[1:])
     num_above = int(np.count_nonzero(null >= auc - 1e-12))
     p_value = (1 + num_above) / (1 + null.size)
-    allowed = max(1, math.floor(level * (1 + null.size) * (1 + 1e-9)))  # labellings that may reach the observed AUC
+    allowed = max(1, math.floor(level * (1 + null.size) * SLACK))  # labellings that may reach the observed AUC
     threshold = float(null[-allowed])
-    significant = 1 + num_above <= level * (1 + null.size) * (1 + 1e-9)
+    significant = 1 + num_above <= level * (1 + null.size) * SLACK
     return BlindBaseline(
         auc=auc,
         fold_aucs=tuple((wins[:, 0] / pairs[:, 0]).tolist()),

@@ -160,9 +160,13 @@ def _beside(folder: pathlib.Path) -> dict[str, Any]:
     """What else a record says of a checkpoint: an adapter that is merged, keys of config.json that nothing reads."""
     from tdd.models.configuration import read_config
     from tdd.models.families import FAMILIES, unread_keys
-    from tdd.models.lora import adapter_of
+    from tdd.models.weights import has_adapter
 
-    adapter, config = adapter_of(folder), read_config(folder / "config.json")
+    adapter, config = None, read_config(folder / "config.json")
+    if has_adapter(folder):
+        from tdd.models.lora import adapter_of
+
+        adapter = adapter_of(folder)
     known = config.get("model_type") in tuple(FAMILIES)
     found = {"adapter": adapter, "unread_config_keys": unread_keys(config) if known else None}
     return {name: value for name, value in found.items() if value}

@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 
 from tdd.audit.duplicates import NearSearch, distinct_entries, identifiers, near_pairs, normalise, strings
+from tdd.audit.sampling import units_of
 from tdd.records import Guarantee, Texts
 
 RUN, LEAST = 30, 8
@@ -169,12 +170,7 @@ def sharing(
     """
     texts = [*strings(calibration), *strings(candidates)]
     known = np.arange(len(texts)) < len(calibration)
-    group: Sequence[Hashable] = range(len(texts)) if groups is None else [*groups[0], *groups[1]]
-    numbers: dict[Hashable, int] = {}
-    keys = zip(known.tolist(), group, strict=True)
-    unit = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
-    role = np.zeros(len(numbers), bool)
-    role[unit] = known
+    unit, role = units_of(known, range(len(texts)) if groups is None else [*groups[0], *groups[1]])
     link, text = _links(texts, near, search or near_pairs)
     observed = _num_across(link, text, known)
     if not observed:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tdd.audit.duplicates import identifiers, strings
-from tdd.audit.sampling import subsample, units_of
+from tdd.audit.sampling import SLACK, subsample, units_of
 from tdd.records import Guarantee, Texts
 
 GUARANTEE_ROWS = [
@@ -151,7 +151,7 @@ def preparation(
     p_values = (1 + np.count_nonzero(largest[1:] >= surprise[:, :1] - 1e-9, axis=1)) / (1 + _DRAWS)
     known = has[:, unit_role == 0].sum(axis=1)
     order = np.lexsort((-known, -surprise[:, 0]))  # of equal ones those that calibration items have
-    clear = [row for row in order.tolist() if p_values[row] <= level * (1 + 1e-9)]
+    clear = [row for row in order.tolist() if p_values[row] <= level * SLACK]
     first: dict[str, tuple[int, int]] = {}  # of marks that exclude one another, as the classes of an end, the clearest
     for row in clear:
         mark = int(mark_of[row])

@@ -27,4 +27,4 @@ def units_of(role: np.ndarray, group: Sequence[Hashable]) -> tuple[np.ndarray, n
     index_of: dict[tuple[Hashable, int], int] = {}
     parts = zip(group, role.tolist(), strict=True)
     unit_of_item = np.array([index_of.setdefault(part, len(index_of)) for part in parts], dtype=np.int64)
-    return unit_of_item, np.array([value for _, value in index_of], dtype=np.int64)
+    return unit_of_item, np.array([value for _, value in index_of], dtype=role.dtype)

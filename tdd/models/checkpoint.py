@@ -7,6 +7,7 @@ reads back bit for bit, and so does `load`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -14,7 +15,7 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -34,7 +35,6 @@ from tdd.models.families import family_of_spec
 from tdd.models.families.family import Family
 from tdd.models.families.tensors import STACKS, Slot, slots
 from tdd.models.language_model import language_model
-from tdd.models.lora import check_whole, stored_tensors
 from tdd.models.source import resolve
 from tdd.models.spec import DecoderSpec
 from tdd.models.weights import (
@@ -42,6 +42,7 @@ from tdd.models.weights import (
     StoredTensors,
     check_finite_tensors,
     check_tensors,
+    has_adapter,
     has_infinite,
     write_tensors,
 )
@@ -81,9 +82,14 @@ def load(
     target = _as_dtype(dtype)
     placement = Placement(mesh, target)
     folder = resolve(path, revision=revision).folder
-    check_whole(folder)
+    opened: Callable[[pathlib.Path], contextlib.AbstractContextManager[StoredTensors]] = StoredTensors
+    if has_adapter(folder):
+        from tdd.models.lora import check_whole, stored_tensors
+
+        check_whole(folder)
+        opened = stored_tensors
     _check_tokenizer_present(folder)
-    with stored_tensors(folder) as stored:
+    with opened(folder) as stored:
         check_layer_counts(folder / "config.json", len(stored.names()))
         family, spec = read_spec(folder)
         tokenizer = read_tokenizer(folder)

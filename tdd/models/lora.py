@@ -19,11 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from tdd.models.weights import DTYPES, INDEX, SINGLE, StoredTensors, open_safetensors, read_json
+from tdd.models.weights import (
+    ADAPTER,
+    ADAPTER_CONFIG,
+    DTYPES,
+    INDEX,
+    SINGLE,
+    StoredTensors,
+    open_safetensors,
+    read_json,
+)
 from tdd.validate import InputError, some
-
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
 
 _PREFIX = "base_model.model."
 _FACTOR = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])(?:\.[^.]+)?\.weight")
@@ -59,18 +65,18 @@ def check_whole(folder: pathlib.Path) -> bool:
     Raises:
       InputError: an adapter without the weights that it adapts, or a half of one.
     """
-    has_config, has_weights = (folder / CONFIG).is_file(), (folder / WEIGHTS).is_file()
+    has_config, has_weights = (folder / ADAPTER_CONFIG).is_file(), (folder / ADAPTER).is_file()
     if not has_config and not has_weights:
         return False
     if has_config and not any((folder / name).is_file() for name in (SINGLE, INDEX)):
-        content = read_json(folder / CONFIG)
+        content = read_json(folder / ADAPTER_CONFIG)
         base = content.get("base_model_name_or_path") if isinstance(content, dict) else None
         raise InputError(
-            f"{folder} holds an adapter of {base!r} and not the weights of that model: copy {CONFIG} and {WEIGHTS} "
-            f"into its folder, or {_MERGE}"
+            f"{folder} holds an adapter of {base!r} and not the weights of that model: copy {ADAPTER_CONFIG} and "
+            f"{ADAPTER} into its folder, or {_MERGE}"
         )
     if not (has_config and has_weights):
-        there, missing = (CONFIG, WEIGHTS) if has_config else (WEIGHTS, CONFIG)
+        there, missing = (ADAPTER_CONFIG, ADAPTER) if has_config else (ADAPTER, ADAPTER_CONFIG)
         raise InputError(
             f"{folder} has {there} and no {missing}: whether the adapter belongs to the model cannot be told; add it, "
             f"or remove {there} if the weights are merged already"
@@ -134,7 +140,7 @@ def read_factors(folder: pathlib.Path, stored: StoredTensors) -> dict[str, Facto
     Raises:
       InputError: An option, a tensor or a shape that cannot be merged exactly.
     """
-    config, place = _read_config(folder), folder / WEIGHTS
+    config, place = _read_config(folder), folder / ADAPTER
     pairs: dict[str, dict[str, np.ndarray]] = {}
     with open_safetensors(place) as file:
         for name in sorted(file.keys()):
@@ -169,9 +175,9 @@ def _factors(
             f"{list(shape)} (fan_in_fan_out={config.get('fan_in_fan_out', False)}); it belongs to another model"
         )
     if rank != a.shape[0]:
-        raise InputError(f"{place}: the factors of {module} have rank {a.shape[0]}, and {CONFIG} says {rank!r}")
+        raise InputError(f"{place}: the factors of {module} have rank {a.shape[0]}, and {ADAPTER_CONFIG} says {rank!r}")
     if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not math.isfinite(alpha):
-        raise InputError(f"{place.parent / CONFIG} has lora_alpha={alpha!r} for {module}, no number")
+        raise InputError(f"{place.parent / ADAPTER_CONFIG} has lora_alpha={alpha!r} for {module}, no number")
     return Factors(left, right, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
 
 
@@ -190,7 +196,7 @@ def _stored_name(module: str, names: frozenset[str], place: pathlib.Path) -> str
 
 
 def _read_config(folder: pathlib.Path) -> dict[str, Any]:
-    place = folder / CONFIG
+    place = folder / ADAPTER_CONFIG
     config = read_json(place)
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         kind = config.get("peft_type") if isinstance(config, dict) else type(config).__name__

@@ -21,6 +21,9 @@ from tdd.validate.files import parse_json
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
+ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
+"""The files of an adapter beside the weights that it adapts; see `tdd.models.lora`."""
+
 DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)}
 """Types that are read, by their names in the files."""
 
@@ -75,6 +78,11 @@ def open_safetensors(path: pathlib.Path) -> Any:
             f"{path} is truncated or not a safetensors file ({path.stat().st_size} bytes; {error}); "
             "download or save it again"
         ) from error
+
+
+def has_adapter(folder: pathlib.Path) -> bool:
+    """Whether a file of an adapter lies in a checkpoint folder."""
+    return any((folder / name).is_file() for name in (ADAPTER_CONFIG, ADAPTER))
 
 
 class StoredTensors:

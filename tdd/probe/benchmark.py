@@ -99,16 +99,18 @@ class Leak:
             "before the first look" if self.began[0] is None else f"between steps {self.began[0]} and {self.began[1]}"
         )
         sentences = [
-            f"Evidence that the benchmark leaked into training before step {self.alarm}; if so, it probably began "
-            f"{start}."
+            f"Evidence at level {100 * (1 - self.confidence):.3g}% that the benchmark leaked into training before step "
+            f"{self.alarm}; if so, it probably began {start}."
         ]
         if self.num_leaked:
             sentences.append(
-                f"At step {self.step} at least {self.num_leaked} items ({self.fraction:.0%}) are leaked (confidence "
-                f"{self.confidence:.0%}, estimate {self.fraction_estimate:.0%})."
+                f"If the assumptions hold, at least {self.num_leaked} items ({self.fraction:.0%}) are leaked at step "
+                f"{self.step} (confidence {self.confidence:.0%}, estimate {self.fraction_estimate:.0%})."
             )
         if self.items:
-            sentences.append(f"{len(self.items)} items are named, of which at most {self.num_false} wrongly.")
+            sentences.append(
+                f"{len(self.items)} items are named; if the assumptions hold, at most {self.num_false} of them wrongly."
+            )
         return " ".join(sentences)
 
 

@@ -20,7 +20,6 @@ import jax.numpy as jnp
 from tdd.kernels.stepup_parts import StepUp
 from tdd.procedures.calls import exact_fraction
 from tdd.records import Evidence, Guarantee, Null, Selection
-from tdd.runs.described import described
 from tdd.validate import InputError, arrays
 
 
@@ -104,12 +103,12 @@ class Procedure(abc.ABC):
 
     def record(self) -> dict[str, Any]:
         """Return the options as run.json records them; what is no plain value by its name and a hash of its code."""
-        return {field.name: described(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {field.name: _recorded(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     def identity(self) -> dict[str, Any]:
         """Return what tells the procedure from others in the fingerprint of a run: name, options, a user's code."""
         own = type(self).__module__.startswith("tdd.")
-        return {"method": self.name, **self.record(), **({} if own else {"code": described(type(self))})}
+        return {"method": self.name, **self.record(), **({} if own else {"code": _recorded(type(self))})}
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:
         """Return a number below which no selection can lie; m + 1 if nothing can be selected.
@@ -141,6 +140,17 @@ class Procedure(abc.ABC):
         `delta` is the probability that some bound fails; `key` and `num_draws` are for simulated bounds.
         """
         return self.no_bounds
+
+
+def _recorded(value: Any) -> Any:
+    """A plain value as it is, a tuple as a list, anything else by its name and code."""
+    if isinstance(value, tuple):
+        return [_recorded(one) for one in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    from tdd.runs.described import described
+
+    return described(value)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -271,7 +271,7 @@ def _bounds(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Sect
             Row((cut["list"], str(cut["size"]), str(cut["max_false"]), f"{100 * cut['bound']:.1f}%"))
             for cut in certificate["cuts"]
         ),
-        f"All of this at once with confidence {100 * (1 - certificate['delta']):g}%{counted} "
+        f"If the assumptions hold: all of this at once with confidence {100 * (1 - certificate['delta']):g}%{counted} "
         f"({certificate['source']}).",
     )
 

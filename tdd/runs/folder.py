@@ -28,7 +28,6 @@ import numpy as np
 
 from tdd.runs import plain_csv
 from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
-from tdd.runs.described import described
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.plain_csv import coded_words
 from tdd.validate import InputError
@@ -315,7 +314,11 @@ def plain(value: Any, *, unknown: Callable[[float], Any] = lambda number: None) 
         return value if math.isfinite(value) else unknown(value)
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    return described(value) if callable(value) else str(value)
+    if not callable(value):
+        return str(value)
+    from tdd.runs.described import described
+
+    return described(value)
 
 
 def to_csv(columns: Mapping[str, np.ndarray], *, line_end: str = "\r\n") -> Iterator[bytes]:

@@ -7,32 +7,26 @@ import importlib
 import io
 from typing import Any
 
+from tdd.texts.shards import COMPRESSED
 from tdd.validate import InputError
-
-COMPRESSED = ("gz", "zst")
-"""Endings of compressed files, behind that of the format."""
 
 LARGEST_DECOMPRESSED = 2**30
 """Bytes to which any compressed file may decompress, whatever its own size."""
 _LARGEST_RATIO = 100
 """Times its own size to which a larger one may decompress; texts are at ten, a bomb is at a thousand."""
 
-_ZSTANDARD = b"\x28\xb5\x2f\xfd"
-
 
 def decompressed(source: str, data: bytes) -> bytes:
-    """What the bytes of a file hold, told by their first ones.
+    """What the bytes of a compressed file hold.
 
     Raises:
       InputError: far more than texts hold; Zstandard without a module that reads it.
       EOFError, OSError, zlib.error: damaged data.
     """
-    if data[:2] == b"\x1f\x8b":
+    if data.startswith(COMPRESSED["gz"]):
         file: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
-    elif data[:4] == _ZSTANDARD:
-        file = _zstandard(source, data)
     else:
-        return data
+        file = _zstandard(source, data)
     with file:
         content = file.read(_most(len(data)) + 1)
     check_decompressed(source, len(content), len(data))

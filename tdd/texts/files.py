@@ -20,10 +20,8 @@ from typing import Any
 
 from tdd.runs import plain_csv
 from tdd.runs.plain_csv import StringColumn
-from tdd.texts.arrow import read_arrow, read_parquet
-from tdd.texts.compressed import COMPRESSED, decompressed
 from tdd.texts.rows import FORMATS, Rows, joined, kind, shown
-from tdd.texts.shards import ENDINGS, folder_files
+from tdd.texts.shards import COMPRESSED, ENDINGS, folder_files
 from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
@@ -40,6 +38,8 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
     readers = {"jsonl": _read_jsonl, "json": _read_json, "csv": _read_csv, "txt": _read_txt}
     name = _file_format(path, format)
     if name in ("parquet", "arrow"):
+        from tdd.texts.arrow import read_arrow, read_parquet
+
         return read_parquet(path) if name == "parquet" else read_arrow(path)
     data = _read_bytes(path)
     if name == "csv" and len(data) >= plain_csv.LARGE:
@@ -54,6 +54,10 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
 def _read_bytes(path: pathlib.Path) -> bytes:
     try:
         data = path.read_bytes()
+        if not data.startswith(tuple(COMPRESSED.values())):
+            return data
+        from tdd.texts.compressed import decompressed
+
         return decompressed(str(path), data)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error

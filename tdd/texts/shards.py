@@ -9,10 +9,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tdd.texts.compressed import COMPRESSED
 from tdd.texts.rows import shown
 from tdd.validate import InputError, some
 from tdd.validate.files import parse_json
+
+COMPRESSED = {"gz": b"\x1f\x8b", "zst": b"\x28\xb5\x2f\xfd"}
+"""Endings of compressed files, behind that of the format -> the first bytes."""
 
 _SUFFIXES = {
     "txt": (".txt",), "jsonl": (".jsonl", ".ndjson"), "parquet": (".parquet", ".pq"), "arrow": (".arrow",),

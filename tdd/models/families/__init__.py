@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tdd.models.families.family import Family
-from tdd.models.read_keys import is_read
 from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError, some
 
@@ -105,7 +104,7 @@ def family_of_config(config: Mapping[str, Any], where: str) -> Family:
                 f"supported: {' or '.join(map(repr, allowed))}"
             )
     left = sorted(config.keys() - family.used - family.ignored - IGNORED - required.keys())
-    unknown = [key for key in left if is_read(key, model_type, config.get("transformers_version"))]
+    unknown = [key for key in left if _is_read(key, model_type, config)]
     if unknown:
         raise InputError(
             f"{where} has unknown keys {some(unknown)}: whether they change the computation cannot "
@@ -119,7 +118,14 @@ def unread_keys(config: Mapping[str, Any]) -> list[str]:
     """The keys of a supported config.json that neither transformers nor this package reads, sorted."""
     family = FAMILIES[config["model_type"]]
     left = config.keys() - family.used - family.ignored - IGNORED - REQUIRED.keys() - family.required.keys()
-    return sorted(key for key in left if not is_read(key, family.model_type, config.get("transformers_version")))
+    return sorted(key for key in left if not _is_read(key, family.model_type, config))
+
+
+def _is_read(key: str, model_type: str, config: Mapping[str, Any]) -> bool:
+    """Whether transformers reads a key that this package does not know."""
+    from tdd.models.read_keys import is_read
+
+    return is_read(key, model_type, config.get("transformers_version"))
 
 
 @functools.cache
