@@ -125,7 +125,7 @@ def write_sealed(place: pathlib.Path, record: Mapping[str, Any]) -> None:
     for name, kind in RECORDS.items():
         if name != place.name and place.with_name(name).exists():
             raise InputError(f"{place.parent} holds {kind}; name another folder")
-    write_atomically(place, to_json({**record, "sha256": fingerprint(record)}).encode())
+    write_atomically(place, to_json({**record, "sha256": fingerprint(plain(record))}).encode())
 
 
 def read_sealed(place: pathlib.Path, schema: int, again: str) -> dict[str, Any]:

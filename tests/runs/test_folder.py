@@ -159,3 +159,8 @@ def test_fingerprints_tell_all_values_apart():
     assert len({*found}) == len(values)
     orders = [["a", "b", "c"], ["c", "a", "b"]]
     assert {fingerprint({"option": dict.fromkeys(order).keys() | set()}) for order in orders} == {found[-1]}
+
+
+def test_a_record_with_missing_numbers_is_read_as_it_was_written(tmp_path):
+    run_folder.write_sealed(tmp_path / "study.json", {"schema": 1, "numbers": [1.0, math.nan, math.inf]})
+    assert run_folder.read_sealed(tmp_path / "study.json", 1, "again")["numbers"] == [1.0, None, None]
