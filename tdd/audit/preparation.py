@@ -137,8 +137,8 @@ def preparation(
     counts = int(np.count_nonzero(role == 0)), int(np.count_nonzero(role == 1))
     num_known = int(np.count_nonzero(unit_role == 0))
     if _log_divisions(unit_role.size, num_known) < -math.log(level):
-        kind = "items" if groups is None else "groups of items"
         smaller = min(num_known, unit_role.size - num_known)
+        kind = f"{'item' if groups is None else 'group'}{'' if smaller == 1 else 's'}"
         reason = (
             f"whether calibration items and candidates were prepared alike (the smaller role has {smaller} {kind}, too "
             "few for any difference to be significant)"
@@ -258,10 +258,10 @@ _SENTENCE_END = frozenset(".!?\u2026\u3002\uff01\uff1f")
 _CLOSING = frozenset("\"'\u201d\u2019\u00bb)]}\u300d\u300f")
 _DAMAGE = re.compile("\ufffd|[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bb\u00bf|\\\\u[0-9a-fA-F]{4}")
 
-_FIRST = ("an upper-case letter", "a lower-case letter", "another letter", "a digit", "a blank", "a quotation mark",
-          "an unseen character", "another character")  # fmt: skip
+_FIRST = ("an upper-case letter", "a lower-case letter", "a letter without case", "a digit", "a blank", "a quotation mark",
+          "an unseen character", "a mark or a symbol")  # fmt: skip
 _LAST = ("a letter", "a digit", "the end of a sentence", "a closing mark", "a blank", "an unseen character",
-         "another character")  # fmt: skip
+         "a mark or a symbol")  # fmt: skip
 _UNSEEN = ("Cc", "Cf", "Co", "Cn", "Cs")
 
 _CATEGORIES = {
@@ -311,7 +311,7 @@ def _first_class(text: str) -> str:
     known = {"Lu": "an upper-case letter", "Lt": "an upper-case letter", "Ll": "a lower-case letter", "Nd": "a digit"}
     if text[0] in "\"'" or kind in ("Pi", "Pf"):
         return "a quotation mark"
-    return known.get(kind, "another letter" if kind[0] == "L" else "another character")
+    return known.get(kind, "a letter without case" if kind[0] == "L" else "a mark or a symbol")
 
 
 def _last_class(text: str) -> str:
@@ -327,7 +327,7 @@ def _last_class(text: str) -> str:
         else "a letter" if kind[0] in "LM"
         else "a digit" if kind == "Nd"
         else "an unseen character" if kind in _UNSEEN
-        else "another character"
+        else "a mark or a symbol"
     )  # fmt: skip
 
 

@@ -134,7 +134,7 @@ def test_too_few_units_are_said():
     assert found.warning == f"not tested: {found.unchecked}"
     assert preparation(texts[:3], texts[3:40], seed=0, level=0.0025).unchecked == ""
     grouped = preparation(texts[:20], texts[20:], seed=0, groups=([0] * 20, list(range(20))))
-    assert "1 groups of items" in grouped.unchecked
+    assert "has 1 group, too few" in grouped.unchecked
     assert preparation([], texts, seed=0).unchecked
 
 
