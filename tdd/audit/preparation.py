@@ -258,8 +258,8 @@ _SENTENCE_END = frozenset(".!?\u2026\u3002\uff01\uff1f")
 _CLOSING = frozenset("\"'\u201d\u2019\u00bb)]}\u300d\u300f")
 _DAMAGE = re.compile("\ufffd|[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bb\u00bf|\\\\u[0-9a-fA-F]{4}")
 
-_FIRST = ("an upper-case letter", "a lower-case letter", "a letter without case", "a digit", "a blank", "a quotation mark",
-          "an unseen character", "a mark or a symbol")  # fmt: skip
+_FIRST = ("an upper-case letter", "a lower-case letter", "a letter without case", "a digit", "a blank",
+          "a quotation mark", "an unseen character", "a mark or a symbol")  # fmt: skip
 _LAST = ("a letter", "a digit", "the end of a sentence", "a closing mark", "a blank", "an unseen character",
          "a mark or a symbol")  # fmt: skip
 _UNSEEN = ("Cc", "Cf", "Co", "Cn", "Cs")
