@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.throughput.random_model import sample_texts, save_model, wikimia_lengths
-from tdd.audit.score import score
 from tdd.models import checkpoint
+from tdd.scoring.score import score
 
 TOLERANCE = 1e-5
 SHOTS = (1, 4, 12)

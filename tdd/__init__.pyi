@@ -8,7 +8,6 @@ from .audit.owner_dataset import run_dataset_inference as run_dataset_inference
 from .audit.owner_versions import run_version_test as run_version_test
 from .audit.paraphrase import paraphrase as paraphrase
 from .audit.run import run_audit as run_audit
-from .audit.score import score as score
 from .audit.select import select as select
 from .exchange.run import run_exchange as run_exchange
 from .models.adapters import check_causal as check_causal
@@ -90,6 +89,7 @@ from .records import Selection as Selection
 from .records import TestResult as TestResult
 from .records import Texts as Texts
 from .scoring.gradients import grad_norms as grad_norms
+from .scoring.score import score as score
 from .scoring.token_stats import token_stats as token_stats
 from .study.power.exchange import expected_exchange_power as expected_exchange_power
 from .study.power.expected import expected_power as expected_power

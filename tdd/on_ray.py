@@ -312,8 +312,8 @@ def _where(name: str, model: Any) -> str:
 
 def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) -> Call:
     """Loads the models once for all shards of a worker."""
-    from tdd.audit.models import find_model
     from tdd.scoring.devices import find_devices
+    from tdd.scoring.models import find_model
 
     where = find_devices(options.get("device"), options.get("devices"), shard_params=options.get("shard_params", False))
     dtype = options.get("dtype")

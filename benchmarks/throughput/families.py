@@ -25,8 +25,8 @@ from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.machine import matmul_flops
 from benchmarks.throughput.peers.torch_models import ONE_PASS, TorchLoop
 from benchmarks.throughput.random_model import SPECS, forward_flops, sample_texts, save_model, wikimia_lengths
-from tdd.audit.score import score
 from tdd.models import checkpoint
+from tdd.scoring.score import score
 from tdd.scoring.token_stats import token_stats
 
 __all__ = ["TOLERANCE", "compare", "run"]

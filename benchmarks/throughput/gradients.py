@@ -26,9 +26,9 @@ from benchmarks.throughput.machine import matmul_flops
 from benchmarks.throughput.peers.gradients import JAX_PEERS, Opacus, TorchBackward
 from benchmarks.throughput.peers.torch_models import torch_model
 from benchmarks.throughput.random_model import SPECS, TOKENS_PER_WORD, sample_texts, save_model
-from tdd.audit.score import score
 from tdd.models import checkpoint
 from tdd.scoring.gradients import grad_norms
+from tdd.scoring.score import score
 
 __all__ = ["TOLERANCE", "batch_run", "run", "texts_run"]
 

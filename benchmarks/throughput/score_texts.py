@@ -22,8 +22,8 @@ from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.machine import matmul_flops
 from benchmarks.throughput.peers.torch_models import SCORES, TorchLoop
 from benchmarks.throughput.random_model import sample_texts, save_model, three_pass_flops, wikimia_lengths
-from tdd.audit.score import score
 from tdd.models import checkpoint
+from tdd.scoring.score import score
 
 __all__ = ["compare", "run", "score_texts"]
 

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.audit.decide import level_in_words
-from tdd.audit.models import provenance_of
 from tdd.audit.sampling import SLACK
-from tdd.audit.score import ScoreOptions
-from tdd.audit.score import score as score_texts
 from tdd.models.source import at_revision
 from tdd.records import Guarantee, TestResult, Texts
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, to_csv, write_run
+from tdd.scoring.models import provenance_of
+from tdd.scoring.score import ScoreOptions
+from tdd.scoring.score import score as score_texts
 from tdd.scoring.scores import BESIDE, TEXTS_BESIDE, check_given, parse_score
 from tdd.texts import load_texts
 from tdd.validate import InputError, arrays

@@ -17,12 +17,10 @@ from tdd.audit.checks import cut_texts, knockoff_texts
 from tdd.audit.decide import Choices, choose, evidence_of
 from tdd.audit.duplicates import duplicates
 from tdd.audit.inputs import Inputs, Tables, knockoff_column, read_inputs
-from tdd.audit.models import column_prefixes, describe, list_of_models, provenance_of
+from tdd.audit.models import column_prefixes, describe, list_of_models
 from tdd.audit.overlap import overlap, sharing
 from tdd.audit.preparation import preparation
 from tdd.audit.sampling import OF_EACH
-from tdd.audit.score import ScoreOptions
-from tdd.audit.score import score as score_texts
 from tdd.models.source import at_revision
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
@@ -30,6 +28,9 @@ from tdd.records import Evidence, Texts
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
+from tdd.scoring.models import provenance_of
+from tdd.scoring.score import ScoreOptions
+from tdd.scoring.score import score as score_texts
 from tdd.scoring.scores import BESIDE, TEXTS_BESIDE, check_given, parse_score
 from tdd.texts import load_texts
 from tdd.validate import InputError, as_names

@@ -72,8 +72,8 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     import pathlib
 
-    from tdd.audit.score import score
     from tdd.runs.atomic import check_output_file
+    from tdd.scoring.score import score
     from tdd.scoring.scores import TEXTS_BESIDE
     from tdd.scoring.table import ENDINGS, store_beside, write_scores
     from tdd.texts import load_texts

@@ -13,7 +13,6 @@ from typing import Any, overload
 
 import jax
 
-from tdd.audit.models import find_model, provenance_of
 from tdd.exchange import summary
 from tdd.exchange.data import Options, Shards, load_sets
 from tdd.exchange.passes import SequentialTest, SetPass, as_double, rows_of, run_sets
@@ -28,6 +27,7 @@ from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, r
 from tdd.runs.shards import Shard, ShardLog, as_shard
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.inputs import Model
+from tdd.scoring.models import find_model, provenance_of
 from tdd.scoring.store import ScoreStore
 from tdd.validate import InputError, arrays
 

@@ -7,9 +7,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from tdd.audit.models import find_model, provenance_of
 from tdd.probe.probe import Probe
 from tdd.scoring.devices import find_devices
+from tdd.scoring.models import find_model, provenance_of
 from tdd.validate import InputError
 
 

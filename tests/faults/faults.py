@@ -738,7 +738,7 @@ SHARDS = (
     ),
     Fault(
         "score: what the plan depends on is left out of the facts",
-        "tdd/audit/score.py",
+        "tdd/scoring/score.py",
         "facts |= plan.facts",
         'facts |= {"tokens": plan.facts.get("tokens")}',
         ("tests/scoring/test_score_shards.py",),
@@ -808,14 +808,14 @@ SHARDS = (
     ),
     Fault(
         "fsd: the copy keeps the weights of the model",
-        "tdd/audit/score.py",
+        "tdd/scoring/score.py",
         "return Model(model.lm, params, model.tokenizer",
         "return Model(model.lm, model.params, model.tokenizer",
         ("tests/scoring/test_reference_scores.py",),
     ),
     Fault(
         "fsd: the options of the tuning are forgotten",
-        "tdd/audit/score.py",
+        "tdd/scoring/score.py",
         "texts.texts, **options)",
         "texts.texts)",
         ("tests/scoring/test_reference_scores.py",),

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tdd.audit.models import provenance_of
 from tdd.models.checkpoint import load
+from tdd.scoring.models import provenance_of
 from tdd.validate import InputError
 
 MODULES = {

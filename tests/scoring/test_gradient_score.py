@@ -11,9 +11,9 @@ import pytest
 from decoder_specs import POSITIONS, VOCABULARY, perturbed_model
 from word_tokenizer import word_tokenizer
 
-from tdd.audit.score import score
 from tdd.records import TokenStats
 from tdd.scoring import programs
+from tdd.scoring.score import score
 from tdd.scoring.scores import Evidence, parse_score, score_rows
 from tdd.validate import InputError
 

@@ -9,13 +9,13 @@ import pytest
 from decoder_specs import POSITIONS, SPECS, VOCABULARY, perturbed_model
 from word_tokenizer import word_tokenizer
 
-from tdd.audit.score import score
 from tdd.kernels.token_stats import TokenStatistics
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.scoring import programs
 from tdd.scoring.devices import Devices, find_devices
+from tdd.scoring.score import score
 from tdd.scoring.token_stats import Tiling
 from tdd.scoring.tokenise import Window
 

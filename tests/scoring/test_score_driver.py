@@ -23,9 +23,9 @@ from scored_models import (
 )
 from word_tokenizer import word_tokenizer
 
-from tdd.audit.score import score
 from tdd.records import Texts
 from tdd.scoring import programs
+from tdd.scoring.score import score
 from tdd.scoring.store.address import fingerprint
 from tdd.validate import InputError
 
@@ -310,7 +310,7 @@ def test_a_checkpoint_that_does_not_fit(model, texts, tmp_path, monkeypatch):
         raise real_memory_error()
 
     save(tmp_path / "model", *model)
-    monkeypatch.setattr("tdd.audit.models.load", full)
+    monkeypatch.setattr("tdd.scoring.models.load", full)
     with pytest.raises(InputError, match=r"the parameters do not fit: each of .* must hold all of them; use dtype="):
         run(tmp_path / "model", texts, "loss")
 

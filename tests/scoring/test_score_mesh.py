@@ -6,8 +6,8 @@ import pytest
 from child_process import run_python
 from scored_models import random_texts, scored_model
 
-from tdd.audit.score import score
 from tdd.scoring.devices import find_devices
+from tdd.scoring.score import score
 from tdd.validate import InputError
 
 CODE = """
@@ -16,7 +16,7 @@ import jax, numpy as np
 from scored_models import random_texts, scored_model
 from tdd.scoring import programs
 from tdd.scoring.devices import find_devices
-from tdd.audit.score import score
+from tdd.scoring.score import score
 from tdd.models.checkpoint import load, save
 
 NAMES = ("loss", "reference", "min_k_plus_plus")

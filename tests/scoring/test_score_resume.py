@@ -17,8 +17,8 @@ from failing_disk import FailingDisk, Killed
 from scored_models import Stopped, assert_same, random_texts, rows_computed, scored_model, stop_after
 
 import tdd
-from tdd.audit.score import score
 from tdd.records import Scores
+from tdd.scoring.score import score
 from tdd.scoring.store import address, namespace
 from tdd.scoring.store.shards import ShardIndex
 from tdd.scoring.table import store_beside, write_scores
@@ -191,7 +191,7 @@ PROGRAM = """
 import sys, pathlib, time
 sys.path.insert(0, sys.argv[1])
 from scored_models import random_texts, scored_model
-from tdd.audit.score import score
+from tdd.scoring.score import score
 from tdd.scoring.store import namespace
 namespace._MOST_SECONDS = 0.0
 

@@ -136,9 +136,9 @@ def _score(
             f"{folder} holds neither a finished test of canonical order (run.json, log_probs.npz) nor a laboratory run "
             f"(checkpoint/ and {' or '.join(_TEXTS[:2])}, or scores.csv); give a table of scores with labels instead"
         )
-    from tdd.audit.score import score
     from tdd.records import Texts
     from tdd.runs.atomic import disk_errors
+    from tdd.scoring.score import score
     from tdd.scoring.table import write_scores
     from tdd.texts import load_texts
 

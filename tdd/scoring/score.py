@@ -18,7 +18,6 @@ from typing import Any, TypedDict, Unpack, overload
 import jax
 import numpy as np
 
-from tdd.audit.models import check_references, find_model, find_references
 from tdd.models.source import at_revision
 from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
@@ -27,6 +26,7 @@ from tdd.runs.shards import Shard, ShardLog, as_shard
 from tdd.scoring.buckets import Batch, check_budget, default_budget, gradient_budget
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.inputs import Model
+from tdd.scoring.models import check_references, find_model, find_references
 from tdd.scoring.plan import Planner, ScorePlan
 from tdd.scoring.run import BlockScores, Runners, ScoreRun, ahead, in_turns, joined
 from tdd.scoring.scores import TEXTS_BESIDE, ScoreRequest, check_given, check_score_names, parse_score
