@@ -35,19 +35,19 @@ from tdd import probe
 from tdd.lab.corpus import generate
 from tdd.lab.step import Stepper, token_losses
 from tdd.lab.tokens import Batch, train_tokenizer
-from tdd.lab.train import TrainConfig, train, tune
+from tdd.lab.train import TrainConfig, train
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.probe.benchmark import rises, start_of_rise
 from tdd.records import LanguageModel, Texts
 from tdd.runs.folder import versions
-from tdd.scoring.corpus import read_prefix
 from tdd.scoring.devices import find_devices
 from tdd.scoring.inputs import Model
 from tdd.scoring.plan import Planner
 from tdd.scoring.run import Runners, ScoreRun, Turn
-from tdd.scoring.scores import parse_score
+from tdd.scoring.scores import Fsd, ReCall, Score
+from tdd.scoring.tasks import tasks_of
 
 STEPS, EVERY, BATCH, LENGTH, VOCABULARY = 400, 20, 8, 32, 320
 ITEMS, LEAK, RATE, DRAWS = 100, 200, 3e-3, 1_999
@@ -256,17 +256,15 @@ def shown(folder: pathlib.Path, steps: int = 600, every: int = 25, leak: int = 3
     }  # fmt: skip
 
 
-def unguarded(models: dict[str, Model], texts: Texts, name: str, beside: dict[str, Any]) -> np.ndarray:
-    """One score of every text, without the check that the texts beside are others: [N]."""
-    request, where = parse_score(name), find_devices()
-    cut = {"max_length": None, "long_texts": "window", "beside": beside}
-    run = ScoreRun.prepare(Turn(0, texts), requests=[request], models=models, **cut)
-    plan = Planner(models, where, 4_096, None, alone=True).plan(run.inputs, run.distinct)
-    for _ in run.run(plan, plan.numbered(), Runners(models, where)):
+def unguarded(model: Model, texts: Texts, score: Score) -> np.ndarray:
+    """A score of every text, without the check that the texts that it was given are others: [N]."""
+    where = find_devices()
+    tasks = tasks_of({score.name: score}, model, None, where)
+    run = ScoreRun.prepare(Turn(0, texts), tasks=tasks, max_length=None, long_texts="window")
+    plan = Planner(tasks.models, where, 4_096, None, alone=True).plan(run.inputs, run.distinct)
+    for _ in run.run(plan, plan.numbered(), Runners(tasks.models, where)):
         pass
-    scores = run.scores(plan)
-    evidence = scores.evidence()._replace(tuned_rows=scores.by_name("tuned").get(name))
-    return request.finish(scores.by_name("rows")[name], evidence)
+    return run.scores(plan).values(score.name, tasks)
 
 
 def share_with_selections(scores: np.ndarray, taken: int, place: str, rng: np.random.Generator) -> float:
@@ -308,12 +306,8 @@ def score_leaks(seeds: int) -> dict[str, Any]:
         audited = Model(lm, params, tokenizer, "audited")
         for name, taken in TAKEN.items():
             used = Texts(texts.ids[:taken], tuple(f"{text} " for text in texts.texts[:taken]))
-            models, beside = {"text": audited}, {}
-            if name == "recall":
-                beside["prefix"] = read_prefix(used, tokenizer, lm.vocab_size)
-            else:
-                models["tuned"] = audited._replace(params=tune(lm, params, tokenizer, used.texts, rate=0.01)[0])
-            scores = unguarded(models, texts, name, beside)
+            score = ReCall(prefix=used) if name == "recall" else Fsd(rate="0.01", tune_on=used)
+            scores = unguarded(audited, texts, score)
             for place in ("left out", "calibration", "candidates"):
                 rng = np.random.default_rng([seed, taken])
                 rates.setdefault((name, place), []).append(share_with_selections(scores, taken, place, rng))

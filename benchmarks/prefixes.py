@@ -21,6 +21,7 @@ from benchmarks import harness
 from benchmarks.throughput.random_model import sample_texts, save_model, wikimia_lengths
 from tdd.models import checkpoint
 from tdd.scoring.score import score
+from tdd.scoring.scores import ReCall
 
 TOLERANCE = 1e-5
 SHOTS = (1, 4, 12)
@@ -30,8 +31,8 @@ def compare(model: Any, texts: list[str], prefix: list[str], rounds: int) -> dic
     """One prefix: agreement, then both ways and the loss alone."""
     whole = (dataclasses.replace(model[0], prefix=None, hidden_after=None), *model[1:])
     ways = {
-        "shared prefix": lambda: score(model, texts, "recall", prefix=prefix, progress=False),
-        "whole rows": lambda: score(whole, texts, "recall", prefix=prefix, progress=False),
+        "shared prefix": lambda: score(model, texts, ReCall(prefix), progress=False),
+        "whole rows": lambda: score(whole, texts, ReCall(prefix), progress=False),
         "loss alone": lambda: score(model, texts, "loss", progress=False),
     }
     tables = {name: way() for name, way in ways.items()}  # compiles

@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks import harness
 from tdd.audit import blind_baseline as code
 from tdd.audit.assemble import failures
+from tdd.audit.items import compare_roles
 from tdd.audit.preparation import preparation
-from tdd.audit.run import compare_roles
 from tdd.audit.sampling import OF_EACH
 from tdd.lab.corpus import generate
 from tdd.records import Texts

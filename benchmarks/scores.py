@@ -32,7 +32,7 @@ from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, Mlp, RmsNorm, RotaryPositions
 from tdd.records import LanguageModel, Texts
-from tdd.scoring.scores import SCORES, TEXTS_BESIDE
+from tdd.scoring.scores.score import SCORES, fields_of
 
 ALPHA = 0.1
 REFERENCES = 4
@@ -78,10 +78,7 @@ def measure(seed: int, names: Sequence[str] = tuple(SCORES), config: TrainConfig
         for number in range(REFERENCES)
     ]
     texts = Texts(parts["member"].ids + parts["nonmember"].ids, parts["member"].texts + parts["nonmember"].texts)
-    given: dict[str, Any] = {name: parts[name] for name in TEXTS_BESIDE if needed(names, name)}
-    if needed(names, "reference"):
-        given["reference"] = references
-    table = tdd.score(model, texts, names, progress=False, **given)
+    table = tdd.score(model, texts, {name: given(name, parts, references) for name in names}, progress=False)
     member = np.arange(len(texts)) < PARTS["member"]
     rows = []
     for name in names:
@@ -95,9 +92,10 @@ def measure(seed: int, names: Sequence[str] = tuple(SCORES), config: TrainConfig
     }
 
 
-def needed(names: Sequence[str], argument: str) -> bool:
-    """True if one of the scores needs what the argument gives."""
-    return any(argument in SCORES[name].beside for name in names)
+def given(name: str, parts: Mapping[str, Texts], references: Sequence[Any]) -> Any:
+    """A score with the models and texts that it needs."""
+    fields = {field: what.kind for field, what in fields_of(SCORES[name]).items() if what is not None}
+    return SCORES[name](**{field: parts[field] if kind == "texts" else [*references] for field, kind in fields.items()})
 
 
 def tiny() -> LanguageModel:
@@ -149,8 +147,9 @@ def joined(of_seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         figures = {}
         for name in ("auc", "fdr", "power"):
             figures[name], figures[f"{name}_se"] = mean_and_error([one[name] for one in each])
-        beside = SCORES[row["score"]].passes + SCORES[row["score"]].beside
-        rows.append({"score": row["score"], "beside": list(dict.fromkeys(beside)), **figures})
+        score = SCORES[row["score"]]()
+        beside = [*score.given] or [*score.passes()]
+        rows.append({"score": row["score"], "beside": beside, **figures})
     owner = []
     for size in OWNED:
         row: dict[str, Any] = {"documents": size}

@@ -88,8 +88,11 @@ from .records import Scores as Scores
 from .records import Selection as Selection
 from .records import TestResult as TestResult
 from .records import Texts as Texts
+from .scoring import scores as scores
 from .scoring.gradients import grad_norms as grad_norms
+from .scoring.how import Run as Run
 from .scoring.score import score as score
+from .scoring.scores.score import Score as Score
 from .scoring.token_stats import token_stats as token_stats
 from .study.power.exchange import expected_exchange_power as expected_exchange_power
 from .study.power.expected import expected_power as expected_power

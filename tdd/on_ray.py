@@ -25,6 +25,8 @@ from tdd.models.source import at_revision
 from tdd.records import Scores
 from tdd.runs.display import progress_bar
 from tdd.runs.shards import Shard
+from tdd.scoring.score import Scoring
+from tdd.scoring.scores.score import Score, as_models, as_scores, fields_of, loaded
 from tdd.validate import InputError
 
 _logger = logging.getLogger("tdd")
@@ -46,11 +48,9 @@ class Scorer:
 
     Args:
       model: A checkpoint folder or hub id that every host can read.
-      scores: Names of scores, as in `tdd.score`.
+      scores: As in `tdd.score`; models that they were given by their paths.
       text_column: Column of the texts.
-      reference: As in `tdd.score`, paths alone.
-      **options: Other arguments of `tdd.score` (revision, corpus, prefix, dtype, token_budget, long_texts, store,
-        device).
+      **options: Other arguments of `tdd.score` (revision, dtype, token_budget, long_texts, store, device).
 
     Raises:
       InputError: As `tdd.load` and `tdd.score`; a score that cannot be computed batch by batch ("fsd", which
@@ -60,25 +60,18 @@ class Scorer:
     def __init__(
         self,
         model: str | os.PathLike[str],
-        scores: str | Sequence[str] = ("loss", "min_k_plus_plus"),
+        scores: Scoring = ("loss", "min_k_plus_plus"),
         *,
         text_column: str = "text",
-        reference: Any = None,
         **options: Any,
     ) -> None:
-        _check_by_batch(scores)
+        asked = _check_by_batch(scores)
         dtype = options.pop("dtype", None)
         self._model = tdd.load(model, dtype=dtype, revision=options.pop("revision", None))
-        self._scores, self._text_column = scores, text_column
-        self._options = {"progress": False, **options}
-        if reference is not None:
-            self._options["reference"] = _each(lambda path: tdd.load(path, dtype=dtype), reference)
-        self._options |= _texts_beside(options)
-        if (corpus := self._options.get("corpus")) is not None:
-            from tdd.scoring.corpus import read_corpus
-
-            lm, _, tokenizer = self._model
-            self._options["corpus"] = read_corpus(corpus, tokenizer, lm.vocab_size)
+        self._text_column, self._options = text_column, {"progress": False, **options}
+        lm, _, tokenizer = self._model
+        with_models = _with_models(asked, lambda path: tdd.load(path, dtype=dtype))
+        self._scores = {label: one.bound(tokenizer, lm.vocab_size) for label, one in loaded(with_models).items()}
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The columns of a batch, and those of its scores."""
@@ -96,7 +89,7 @@ class Scorer:
 def score(
     model: str | os.PathLike[str],
     texts: Any,
-    scores: str | Sequence[str] = ("loss", "min_k_plus_plus"),
+    scores: Scoring = ("loss", "min_k_plus_plus"),
     *,
     store: str | os.PathLike[str],
     address: str | None = None,
@@ -122,11 +115,9 @@ def score(
 
     options = {**options, "store": pathlib.Path(store).expanduser().absolute(), "progress": False}
     options["job"] = f"{options.get('job', '')}-{secrets.token_hex(6)}"  # a store takes run after run
-    if options.get("reference") is not None:
-        options["reference"] = _each(functools.partial(_where, "reference"), options["reference"])
-    options |= _texts_beside(options)
     model = at_revision(model, options.pop("revision", None))
-    make = functools.partial(_scoring, _where("model", model), load_texts(texts), scores, options)
+    asked = loaded(_with_models(as_scores(scores), functools.partial(_where, "a model that a score was given")))
+    make = functools.partial(_scoring, _where("model", model), load_texts(texts), asked, options)
     return run_shards(
         make,
         address=address,
@@ -137,26 +128,26 @@ def score(
     )
 
 
-def _check_by_batch(scores: str | Sequence[str]) -> None:
+def _check_by_batch(scores: Any) -> dict[str, Score]:
     """Check that the score of a text does not depend on the others of its batch, and needs no training."""
-    from tdd.scoring.scores import check_score_names, parse_score
-
-    for request in map(parse_score, check_score_names(scores)):
-        if "tuned" in request.score.passes or request.parameters.get("variance") == "pooled":
-            raise InputError(f"the score {request.label!r} cannot be computed batch by batch; use tdd.on_ray.score")
-
-
-def _each(fun: Callable[[Any], Any], models: Any) -> Any:
-    """A function of a model, of each of a list."""
-    return [fun(model) for model in models] if isinstance(models, list) else fun(models)
+    asked = as_scores(scores)
+    for label, one in asked.items():
+        if not one.batchwise:
+            raise InputError(f"the score {label!r} cannot be computed batch by batch; use tdd.on_ray.score")
+    return asked
 
 
-def _texts_beside(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The texts that scores need beside those that are scored, read where the files are."""
-    from tdd.scoring.scores import TEXTS_BESIDE
-    from tdd.texts import load_texts
-
-    return {name: load_texts(given) for name in TEXTS_BESIDE if (given := options.get(name)) is not None}
+def _with_models(scores: Mapping[str, Score], fun: Callable[[Any], Any]) -> dict[str, Score]:
+    """The scores with a function of each model that they were given in its place."""
+    found = {}
+    for label, one in scores.items():
+        given = {
+            name: [*map(fun, as_models(value))]
+            for name, what in fields_of(one).items()
+            if what is not None and what.kind == "model" and (value := getattr(one, name)) is not None
+        }
+        found[label] = dataclasses.replace(one, **given) if given else one
+    return found
 
 
 def study(
@@ -310,7 +301,7 @@ def _where(name: str, model: Any) -> str:
     return str(path.absolute()) if path.exists() else os.fspath(model)
 
 
-def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) -> Call:
+def _scoring(model: str, texts: Any, scores: Mapping[str, Score], options: Mapping[str, Any]) -> Call:
     """Loads the models once for all shards of a worker."""
     from tdd.scoring.devices import find_devices
     from tdd.scoring.models import find_model
@@ -318,14 +309,12 @@ def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) ->
     where = find_devices(options.get("device"), options.get("devices"), shard_params=options.get("shard_params", False))
     dtype = options.get("dtype")
     with jax.default_device(where.home):
-        loaded = find_model("model", model, None, None, dtype, where)
-        if (reference := options.get("reference")) is not None:
-            found = _each(lambda path: find_model("reference", path, None, None, dtype, where), reference)
-            options = {**options, "reference": found}
+        own = find_model("model", model, None, None, dtype, where)
+        asked = _with_models(scores, lambda path: find_model("reference", path, None, None, dtype, where))
 
     def call(shard: Shard | None) -> Any:
         arguments: dict[str, Any] = {**options, "shard": shard}
-        return tdd.score(loaded, texts, scores, **arguments)
+        return tdd.score(own, texts, asked, **arguments)
 
     return call
 

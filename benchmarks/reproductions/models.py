@@ -33,7 +33,7 @@ from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel, Texts
 from tdd.scoring.gradients import grad_norms
-from tdd.scoring.scores import Evidence, parse_score
+from tdd.scoring.scores.score import as_scores, parse_score
 from tdd.scoring.token_stats import token_stats
 from tdd.scoring.tokenise import encode
 
@@ -290,12 +290,12 @@ def score_table(
       max_length: most tokens; all texts are padded to this length.
       batch_size: texts a batch.
     """
-    requests = [parse_score(name) for name in names]
+    scores = as_scores(names)
     encoded = encode(model.tokenizer, texts, max_tokens=max_length)
     size = np.array([len(zlib.compress(text.encode())) for text in encoded.kept], np.float64)
     tokens, mask = _laid_out(encoded.tokens, max_length, batch_size)
-    gradient = any("gradient" in request.score.passes for request in requests)
-    labels = tuple(request.label for request in requests)
+    gradient = any("gradient" in score.passes() for score in scores.values())
+    labels = tuple(scores)
     parts_of: dict[str, list[np.ndarray]] = {name: [] for name in (*labels, "gradient")}
     for batch in zip(tokens, mask, strict=True):
         for name, column in zip(labels, _rows(model.lm, model.params, *batch, names=labels), strict=True):
@@ -303,11 +303,8 @@ def score_table(
         if gradient:
             parts_of["gradient"].append(np.asarray(_norms(model.lm, model.params, *batch), np.float64))
     columns = {name: np.concatenate(parts)[: len(texts)] for name, parts in parts_of.items() if parts}
-    evidence = Evidence(compressed_bytes=size, grad_norm=columns.get("gradient"))
-    return {
-        request.label: np.asarray(request.score.finish(columns[request.label], evidence), np.float64)
-        for request in requests
-    }
+    evidence = {"compressed_bytes": size, **({"gradient": columns["gradient"]} if gradient else {})}
+    return {label: np.asarray(score.finish(columns[label], evidence), np.float64) for label, score in scores.items()}
 
 
 def answer_log_probs(

@@ -24,6 +24,7 @@ from benchmarks.throughput.peers.torch_models import SCORES, TorchLoop
 from benchmarks.throughput.random_model import sample_texts, save_model, three_pass_flops, wikimia_lengths
 from tdd.models import checkpoint
 from tdd.scoring.score import score
+from tdd.scoring.scores import Reference
 
 __all__ = ["compare", "run", "score_texts"]
 
@@ -91,7 +92,8 @@ def compare(name: str, texts: list[str], ours: Any, peer: TorchLoop, rounds: int
 
 
 def _ours(models: Any, texts: list[str]) -> Any:
-    return score(models[0], texts, SCORES, reference=models[1], progress=False)
+    scores = {name: Reference(models[1]) if name == "reference" else name for name in SCORES}
+    return score(models[0], texts, scores, progress=False)
 
 
 def _memory_by_texts(models: Any, texts: list[str]) -> dict[str, float]:

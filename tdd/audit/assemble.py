@@ -55,7 +55,7 @@ _UNITS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Items:
+class Shown:
     """Identifiers, scores, labels and groups of the items."""
 
     ids: Sequence[str] | np.ndarray  # [m] identifiers of the candidates
@@ -69,7 +69,7 @@ class Items:
 def assemble(
     choices: Choices,
     evidence: Evidence,
-    items: Items,
+    items: Shown,
     *,
     options: Mapping[str, Any],
     inputs: Mapping[str, Any],
@@ -147,7 +147,7 @@ def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, text
     return checks
 
 
-def _item_columns(decision: Decision, bounds: SimultaneousBounds, items: Items) -> dict[str, np.ndarray]:
+def _item_columns(decision: Decision, bounds: SimultaneousBounds, items: Shown) -> dict[str, np.ndarray]:
     """The columns of items.csv."""
     columns: dict[str, np.ndarray] = {"id": np.asarray(items.ids, dtype=object), **items.scores}
     if decision.statistic.size:

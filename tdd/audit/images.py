@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -30,7 +30,9 @@ from tdd.models.vision import VisionLanguageModel, VisionLanguageSpec
 from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
 from tdd.scoring.devices import find_devices
-from tdd.scoring.scores import ScoreRequest, check_score_names, padded_stats, parse_score
+from tdd.scoring.score import Scoring
+from tdd.scoring.scores.parts import padded_stats
+from tdd.scoring.scores.score import Score, as_scores, parse_score
 from tdd.scoring.store import ScoreStore
 from tdd.scoring.store.address import address, fingerprint
 from tdd.scoring.token_stats import tiling, wanted_statistics
@@ -51,7 +53,7 @@ _MOST = 32  # images of a batch
 def score_images(
     model: Any,
     images: Any,
-    scores: str | Sequence[str] = ("max_renyi:gamma=0.5,k=0.1",),
+    scores: Scoring = ("max_renyi:gamma=0.5,k=0.1",),
     *,
     image_field: str = "image",
     id_field: str | None = None,
@@ -91,14 +93,12 @@ def score_images(
     batch: one image on a CPU; on an accelerator as many as fit beside the model, at most 32, and half as many after
     a memory error.
     """
-    names = check_score_names(scores)
-    for name in names:
-        _target_free(parse_score(name))
+    names = {name: _target_free(score, name) for name, score in as_scores(scores).items()}
     rows, files = image_rows(images, image_field)
     texts = load_texts(rows, text_field=image_field, id_field=id_field)
     if not isinstance(model, VisionLanguageModel):
         model = vision.load_vision_language(model, revision=revision, dtype=dtype)
-    columns = [f"{name} {part}" for name in names for part in SLICES]
+    columns = {f"{name} {part}": (score, part) for name, score in names.items() for part in SLICES}
     table = score_image_files(model, texts, columns, files=files, published=published, progress=progress)
     provenance = {
         "images": rows.source, "image_field": image_field, "scores": [*names], "dtype": dtype, **table.provenance,
@@ -109,7 +109,7 @@ def score_images(
 def score_image_files(
     model: Any,
     texts: Texts,
-    names: Sequence[str],
+    scores: Mapping[str, tuple[Score, str]],
     *,
     files: ImageFiles,
     dtype: str | None = None,
@@ -122,7 +122,7 @@ def score_image_files(
     Args:
       model: As in `score_images`.
       texts: Identifiers, and in the place of texts SHA-256.
-      names: "<score> <slice>" each.
+      scores: Column -> score and slice; see `of_slice`.
       files: The images.
       dtype, published, progress: As in `score_images`.
       store: Folder of a score store in which the statistics of every image are kept, or None; see `tdd.score`.
@@ -130,12 +130,12 @@ def score_image_files(
     Raises:
       InputError: As `score_images`.
     """
-    requests = [of_slice(name) for name in names]
+    requests = [*scores.values()]
     if not isinstance(model, VisionLanguageModel):
         model = vision.load_vision_language(model, dtype=dtype)
     prompt, first = _prompt(model)
     start, num_prompt = first - model.spec.tower.num_features, len(prompt)
-    values, num_tokens = np.full((len(names), len(texts)), np.nan), np.zeros(len(texts), np.int64)
+    values, num_tokens = np.full((len(scores), len(texts)), np.nan), np.zeros(len(texts), np.int64)
     rows_of: dict[str, list[int]] = {}
     for row, sha256 in enumerate(texts.texts):
         rows_of.setdefault(sha256, []).append(row)
@@ -152,31 +152,31 @@ def score_image_files(
             num_tokens[rows] = stop - start
             advance(len(rows))
     provenance = {"instruction": INSTRUCTION, "description_tokens": _DESCRIPTION, "published": published}
-    return Scores(texts.ids, dict(zip(names, values, strict=True)), num_tokens, provenance)
+    return Scores(texts.ids, dict(zip(scores, values, strict=True)), num_tokens, provenance)
 
 
-def of_slice(name: str) -> tuple[ScoreRequest, str]:
+def of_slice(name: Any) -> tuple[Score, str]:
     """The score and the slice of "<score> <slice>".
 
     Raises:
       InputError: No such slice; as `parse_score`; a score that needs targets.
     """
-    score, _, part = name.strip().rpartition(" ")
+    score, _, part = str(name).strip().rpartition(" ")
     if part not in SLICES or not score:
         raise InputError(
             f"score {name!r} names no slice of what the model reads; write the score and one of {', '.join(SLICES)}, "
             "as in 'max_renyi:gamma=0.5,k=0.1 image'"
         )
-    return _target_free(parse_score(score)), part
+    return _target_free(parse_score(score), score), part
 
 
-def _target_free(request: ScoreRequest) -> ScoreRequest:
-    if not set(request.score.statistics) <= set(_TARGET_FREE) or request.score.passes:
+def _target_free(score: Score, label: str) -> Score:
+    if not set(score.computed) <= set(_TARGET_FREE) or score.passes():
         raise InputError(
-            f"the score {request.label!r} needs target tokens, and an image has none; use max_renyi, with options as "
+            f"the score {label!r} needs target tokens, and an image has none; use max_renyi, with options as "
             "in 'max_renyi:gamma=1,k=0.1'"
         )
-    return request
+    return score
 
 
 def _prompt(model: VisionLanguageModel) -> tuple[np.ndarray, int]:
@@ -279,7 +279,7 @@ def _batch_size(model: VisionLanguageModel, num_prompt: int, kind: DeviceKind) -
     return int(np.clip((kind.memory - sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)) // an_image, 1, _MOST))
 
 
-def _of_slice(request: ScoreRequest, statistics: np.ndarray, bounds: tuple[int, int], published: bool) -> float:
+def _of_slice(request: Score, statistics: np.ndarray, bounds: tuple[int, int], published: bool) -> float:
     """A score of the tokens between the bounds; NaN where there are none."""
     columns = statistics[:, bounds[0] - 1 + published : bounds[1] - 1]
     if not columns.size:

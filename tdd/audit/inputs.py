@@ -12,12 +12,29 @@ from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.records import Texts
 from tdd.texts import TextColumns, hash_texts, load_text_columns, load_texts
-from tdd.validate import InputError
+from tdd.validate import InputError, as_names
 
 _DECIDED = ("candidate", "calibration")
 
 Tables = dict[str, dict[str, np.ndarray]]
 """Owner -> column -> [texts] scores."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How the tables of an audit are read, and which of their items count; see `tdd.run_audit`."""
+
+    text_field: str | None = None
+    id_field: str | None = None
+    label_field: str | None = None
+    group_field: str | None = None
+    knockoff_fields: str | Sequence[str] = ()
+    format: str | None = None
+    image_field: str | None = None
+    knockoffs: Sequence[Any] = ()
+    calibration_knockoffs: Sequence[Any] = ()
+    flagged: Any = None
+    calibration_flagged: Any = None
 
 
 class Role(NamedTuple):
@@ -96,34 +113,24 @@ def knockoff_column(name: str, knockoff: int) -> str:
     return f"{name} (knockoff {knockoff})"
 
 
-def read_inputs(
-    procedure: Procedure,
-    candidates: Any,
-    calibration: Any,
-    members: Any,
-    knockoffs: Sequence[Any],
-    calibration_knockoffs: Sequence[Any],
-    *,
-    knockoff_fields: str | Sequence[str],
-    label_field: str | None,
-    group_field: str | None,
-    **fields: Any,
-) -> Inputs:
+def read_inputs(procedure: Procedure, given: Sequence[Any], reading: Reading) -> Inputs:
     """Read all texts, arguments of `tdd.run_audit`, and check that the procedure can use them.
 
     Raises:
       InputError: as `load_text_columns`; texts that the procedure lacks or would ignore; knockoffs that do not belong
         to their items one by one; calibration texts labelled against the null.
     """
+    candidates, calibration, members = given
     name, needs = procedure.name, procedure.needs
-    knockoff_fields = (knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields)
+    knockoffs, calibration_knockoffs = reading.knockoffs, reading.calibration_knockoffs
+    knockoff_fields = as_names(reading.knockoff_fields, "knockoff_fields")
     collections = {"knockoffs": knockoffs or None, "calibration_knockoffs": calibration_knockoffs or None}
     collections["knockoff_fields"] = knockoff_fields or None
     check_used(name, name if "knockoffs" in needs else "ktd", **collections)
     check_knockoffs(procedure, knockoffs or knockoff_fields)
     if "weights" in needs:
         raise InputError(f"method {name!r} needs a density ratio of each item: score the texts and use tdd select")
-    clustered = group_field is not None and isinstance(procedure, PTDI)
+    clustered = reading.group_field is not None and isinstance(procedure, PTDI)
     check_clusters_named(procedure, clustered)
     if (members is None) == ("members" in needs):
         raise InputError(
@@ -142,7 +149,8 @@ def read_inputs(
             "or give collections of texts, not both"
         )
 
-    columns: dict[str, Any] = {"label_field": label_field, "group_field": group_field, **fields}
+    fields: dict[str, Any] = {name: getattr(reading, name) for name in ("text_field", "id_field", "format")}
+    columns = {"label_field": reading.label_field, "group_field": reading.group_field, **fields}
     tables = {"candidate": load_text_columns(candidates, knockoff_fields=knockoff_fields, **columns)}
     if calibration is not None:
         paraphrases = () if isinstance(calibration, Texts) else knockoff_fields

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Unpack
 
 import numpy as np
 
-from tdd.logprobs import LogProbs, Reading, read_log_probs
+from tdd.logprobs import LogProbs, Reading, ReadingOptions, read_log_probs
 from tdd.records import Scores
-from tdd.scoring.scores import SCORES, Evidence, ScoreRequest, check_score_names, padded_stats, parse_score
+from tdd.scoring.score import Scoring
+from tdd.scoring.scores.parts import padded_stats
+from tdd.scoring.scores.score import SCORES, Score, as_scores, check_no_fields, fields_of, given_by_name
 from tdd.texts import load_texts
 from tdd.validate import InputError, some
 
@@ -27,20 +29,11 @@ _ROWS = 512
 
 def score_log_probs(
     source: Any,
-    scores: str | Sequence[str] = ("loss", "min_k"),
+    scores: Scoring = ("loss", "min_k"),
     *,
     lowercase: Any = None,
-    reference: Any = None,
     texts: Any = None,
-    format: str = "auto",
-    base: Any = "e",
-    polarity: str = "log_prob",
-    floor: float | None = -9999.0,
-    field: str | None = None,
-    id_field: str | None = None,
-    text_field: str = "text",
-    generated: int | None = None,
-    first_entry: bool = False,
+    **reading: Unpack[ReadingOptions],
 ) -> Scores:
     """Score texts from log-probabilities of their tokens, without the model. LOWER = MORE member-like.
 
@@ -78,12 +71,14 @@ def score_log_probs(
 
     Args:
       source: a file (.jsonl, .json, .parquet, also .gz), several as in `tdd.load_texts`, or records in memory.
-      scores: names, with options after a colon: "min_k:k=0.1".
+      scores: as in `tdd.score`; for "reference" with the dump of the texts under a reference model in the place of the
+        model, "reference:model=DUMP": matched by id. Where any text has another number of tokens there, both losses are
+        per byte of text.
       lowercase: dump of the lowercased texts, for "lowercase"; rows are matched by id.
-      reference: dump of the texts under a reference model, for "reference"; matched by id. Where any text has another
-        number of tokens there, both losses are per byte of text.
       texts: the texts, matched by id, if the dump does not hold them; see `tdd.texts.load_texts`.
-      format: one of the layouts.
+      **reading: how the dumps are read:
+
+      format: one of the layouts ("auto").
       base: base of the logarithms, those of entropies too: "e", 2, 10 or another number above 1.
       polarity: "log_prob" where log-probabilities are log p, "loss" where they are -log p. Other statistics keep their
         sign.
@@ -109,23 +104,24 @@ def score_log_probs(
     >>> score_log_probs(dump, "loss")["loss"].tolist()
     [2.0, 0.5]
     """
-    labels = check_score_names(scores)
-    requests = {label: None if label in _OF_SUMS else parse_score(label) for label in labels}
-    reading = Reading(format, base, polarity, floor, field, id_field, text_field, generated, first_entry)
-    dump = read_log_probs(source, reading)
+    requests = as_dump_scores(scores)
+    check_no_fields(reading)
+    how = Reading(**reading)
+    dump = read_log_probs(source, how)
     bytes_of, compressed = _sizes(dump, texts)
-    passes = {name for request in requests.values() if request is not None for name in request.score.passes}
+    passes = {name for request in requests.values() if request is not None for name in request.passes()}
     num_without_text = int(np.isnan(bytes_of).sum())
+    reference = _reference_of(requests)
     _check_sufficient(requests, dump, num_without_text, {"lowercase": lowercase, "reference": reference})
-    evidence = Evidence(compressed_bytes=compressed)
+    evidence: dict[str, np.ndarray] = {"compressed_bytes": compressed}
     seconds: dict[str, LogProbs] = {}
     if "lowercase" in passes:
-        seconds["lowercase"] = _matched("lowercase", lowercase, reading, dump)
-        evidence = evidence._replace(lowercase_loss=_losses(seconds["lowercase"]))
+        seconds["lowercase"] = _matched("lowercase", lowercase, how, dump)
+        evidence["lowercase"] = _losses(seconds["lowercase"])
     unit = "token"
     if "reference" in passes:
-        other = seconds["reference"] = _matched("reference", reference, reading, dump)
-        evidence, unit = _with_reference(evidence, dump, other, bytes_of)
+        other = seconds["reference"] = _matched("reference", reference, how, dump)
+        unit = _add_reference(evidence, dump, other, bytes_of)
     values: dict[str, np.ndarray] = {}
     for label, request in requests.items():
         values |= _values(label, request, dump, bytes_of, evidence)
@@ -134,39 +130,70 @@ def score_log_probs(
         values,
         dump.num_tokens,
         {
-            "scores": list(labels),
+            "scores": [*requests],
             "log_probs": _summary(dump),
             **{name: _summary(other) for name, other in seconds.items()},
-            "base": str(base),
-            "polarity": polarity,
-            "floor": floor,
+            "base": str(how.base),
+            "polarity": how.polarity,
+            "floor": how.floor,
             "reference_unit": unit if "reference" in passes else None,
         },
     )
 
 
-def _with_reference(evidence: Evidence, dump: LogProbs, other: LogProbs, bytes_of: np.ndarray) -> tuple[Evidence, str]:
-    """The losses under the reference model, per token or, where texts have other numbers of tokens, per byte."""
+def as_dump_scores(given: Any) -> dict[str, Score | None]:
+    """Column -> score; None for those of sums alone.
+
+    Raises:
+      InputError: as `tdd.scoring.scores.score.as_scores`.
+    """
+    if isinstance(given, Mapping):
+        return {str(label): None if label in _OF_SUMS else one for label, one in given.items()}
+    several = [given] if isinstance(given, (str, Score)) or not isinstance(given, Iterable) else [*given]
+    of_sums = [one for one in several if isinstance(one, str) and one in _OF_SUMS]
+    if len(set(of_sums)) < len(of_sums):
+        raise InputError(f"scores names {of_sums[0]!r} more than once; remove the repetition")
+    others = [one for one in several if not (isinstance(one, str) and one in _OF_SUMS)]
+    rest = iter((as_scores(others) if others or not of_sums else {}).items())
+    return dict((one, None) if isinstance(one, str) and one in _OF_SUMS else next(rest) for one in several)
+
+
+def _reference_of(scores: Mapping[str, Score | None]) -> Any:
+    """The dump under a reference model that scores were given; it is read once.
+
+    Raises:
+      InputError: different ones.
+    """
+    models = given_by_name([score for score in scores.values() if score is not None], "model")
+    if len(models) > 1:
+        raise InputError("two scores were given different dumps of a reference model; compute them in two calls")
+    return next(iter(models.values()), None)
+
+
+def _add_reference(evidence: dict[str, np.ndarray], dump: LogProbs, other: LogProbs, bytes_of: np.ndarray) -> str:
+    """Add the losses under the reference model, per token or, where texts have other numbers of tokens, per byte."""
     if dump.tokens and other.tokens and np.array_equal(dump.num_tokens, other.num_tokens):
-        return evidence._replace(reference_loss=_losses(other)[None]), "token"
+        evidence["reference"] = _losses(other)[None]
+        return "token"
     if num_without_text := int(np.isnan(bytes_of).sum()):
         raise InputError(
             "the reference dump has other numbers of tokens, so both losses must be per byte of text, and "
             f"{num_without_text} rows have no text: name their field with text_field, or give texts="
         )
-    per_byte = (dump.num_tokens if dump.tokens else 1.0) / bytes_of
-    return evidence._replace(reference_loss=(-other.sums / bytes_of)[None], tokens_per_byte=per_byte), "byte"
+    evidence["tokens_per_byte"] = (dump.num_tokens if dump.tokens else 1.0) / bytes_of
+    evidence["reference"] = (-other.sums / bytes_of)[None]
+    return "byte"
 
 
 def _values(
-    label: str, request: ScoreRequest | None, dump: LogProbs, bytes_of: np.ndarray, evidence: Evidence
+    label: str, request: Score | None, dump: LogProbs, bytes_of: np.ndarray, evidence: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """One score of every text, or of each slice of every text: [N] float64 by name of the column."""
     if label == CHOICE:
         return {label: np.array([np.logaddexp.reduce(sums) for sums in dump.choices]) - dump.sums}
     if request is None:
         return {label: -dump.sums / bytes_of}
-    if dump.counts is not None and request.score.name == "loss":
+    if dump.counts is not None and request.name == "loss":
         return {label: -dump.sums / dump.counts}
     parts: Mapping[str, tuple[np.ndarray, ...] | None] = {label: None}
     if dump.slices:
@@ -178,7 +205,7 @@ def _values(
     return found
 
 
-def _rows(request: ScoreRequest, dump: LogProbs, masks: tuple[np.ndarray, ...] | None) -> np.ndarray:
+def _rows(request: Score, dump: LogProbs, masks: tuple[np.ndarray, ...] | None) -> np.ndarray:
     """The part of a score that comes from the tokens that `masks` have: [N] float64, NaN where there are none.
 
     Texts of similar length are computed together.
@@ -262,7 +289,7 @@ _WHOLE_VOCABULARY = (
 
 
 def _check_sufficient(
-    requests: Mapping[str, ScoreRequest | None],
+    requests: Mapping[str, Score | None],
     dump: LogProbs,
     num_without_text: int,
     seconds: Mapping[str, Any],
@@ -270,18 +297,18 @@ def _check_sufficient(
     """Check that every score (None: one of sums) can be computed; all that cannot are named with their reasons."""
     reasons = {label: _missing(label, request, dump, num_without_text, seconds) for label, request in requests.items()}
     if listing := "; ".join(f"{label!r} {reason}" for label, reason in reasons.items() if reason):
-        known = {name: None if name in _OF_SUMS else parse_score(name) for name in (*SCORES, *_OF_SUMS)}
+        known = as_dump_scores((*SCORES, *_OF_SUMS))
         possible = [name for name, one in known.items() if not _missing(name, one, dump, 0, dict.fromkeys(seconds, 1))]
         end = f". Possible from this file: {', '.join(possible)}" if possible else ""
         raise InputError(f"the log-probabilities do not suffice: {listing}{end}")
-    used = {name for request in requests.values() if request is not None for name in request.score.passes}
+    used = {name for request in requests.values() if request is not None for name in request.passes()}
     for name, second in seconds.items():
         if second is not None and name not in used:
             raise InputError(f"{name} is given but no score uses it; add {name!r} to scores or leave it out")
 
 
 def _missing(
-    label: str, request: ScoreRequest | None, dump: LogProbs, num_without_text: int, seconds: Mapping[str, Any]
+    label: str, request: Score | None, dump: LogProbs, num_without_text: int, seconds: Mapping[str, Any]
 ) -> str | None:
     """Why a score cannot be computed, or None."""
     no_text = (
@@ -289,24 +316,25 @@ def _missing(
     )
     if label == CHOICE:
         return None if dump.choices else "needs the log-likelihoods of several choices (multiple_choice of lm-eval)"
-    if dump.slices and (request is None or request.score.name == "zlib" or {*request.score.passes} & {*seconds}):
+    if dump.slices and (request is None or request.name == "zlib" or {*request.passes()} & {*seconds}):
         return "needs whole texts, and this file holds slices of items"
     if dump.statistics and not dump.tokens and (request is None or "log_prob" in request.reads):
         return "needs the log-probabilities of the tokens, and this file has none"
     if request is None:
         return no_text if num_without_text else None
-    score = request.score
+    score = request
     beyond = [name for name in request.reads if name not in ("log_prob", "tokens", *dump.statistics)]
     if beyond:
         return _WHOLE_VOCABULARY.format(" and ".join(beyond))
-    if not score.statistics or score.corpus:
+    if not score.computed or "corpus" in score.given:
         return "needs the model itself, not only its log-probabilities; see tdd.score"
-    for name in score.passes:
+    for name in score.passes():
         if name not in seconds:
             return f"needs the model itself ({name}); see tdd.score"
         if seconds[name] is None:
-            return f"needs a second dump: give {name}="
-    if score.least_references > 1:
+            how = "model=, as in 'reference:model=DUMP'" if name in score.passes() and score.given else f"{name}="
+            return f"needs a second dump: give {how}"
+    if any(given is not None and given.least > 1 for given in fields_of(score).values()):
         return "needs several reference models; see tdd.score"
     if score.name == "loss" and dump.counts is not None:
         return None

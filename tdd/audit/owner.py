@@ -16,12 +16,11 @@ from tdd.models.source import at_revision
 from tdd.records import Guarantee, TestResult, Texts
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, to_csv, write_run
+from tdd.scoring.how import Run, RunOptions, as_run
 from tdd.scoring.models import provenance_of
-from tdd.scoring.score import ScoreOptions
 from tdd.scoring.score import score as score_texts
-from tdd.scoring.scores import BESIDE, TEXTS_BESIDE, check_given, parse_score
-from tdd.texts import load_texts
-from tdd.validate import InputError, arrays
+from tdd.scoring.scores.score import Score, as_models, as_scores, check_complete, given_by_name, loaded
+from tdd.validate import arrays
 
 TABLES = {"versions": "documents.csv", "dataset": "items.csv"}
 """Kind of run -> its table."""
@@ -29,6 +28,13 @@ TABLES = {"versions": "documents.csv", "dataset": "items.csv"}
 CHECK_LEVEL = 0.01
 """Level of the check without the model."""
 _LAYOUT = ("dtype", "max_length", "long_texts")
+
+
+class OwnerOptions(RunOptions, total=False):
+    """The further options of the tests of an owner."""
+
+    revision: str | None
+    run: Run | None
 
 
 class Kind(NamedTuple):
@@ -90,12 +96,13 @@ class Start:
     options: Mapping[str, Any]
     seed: int
     folder: pathlib.Path | None
-    scoring: Mapping[str, Any]
+    asked: Mapping[str, Score]
+    how: Run
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def scores(self) -> dict[str, np.ndarray]:
         """Name of the score -> [N] scores of the texts."""
-        scored = score_texts(self.model, self.texts, self.options["score"], **self.scoring)
+        scored = score_texts(self.model, self.texts, self.asked, run=self.how)
         self.details.update(scored.provenance)
         return dict(scored.values)
 
@@ -122,7 +129,7 @@ class Start:
             "guarantee": guarantee,
             "checks": {"without_model": {"p_value": check, "level": CHECK_LEVEL}},
             "warnings": [*warnings],
-            "open_points": [*kind.open_points, *_open_beside(options)],
+            "open_points": [*kind.open_points, *_open_beside(self.asked)],
         }
         log_findings((*failed, *warnings))
         finished = OwnerTest(plain(run), rows)
@@ -135,39 +142,34 @@ def start_test(
     kind: Kind,
     model: Any,
     texts: Texts,
-    score: Sequence[str],
+    score: Any,
     test: str,
     alpha: float,
     seed: int,
     out: Any,
-    scoring: dict[str, Any],
+    scoring: Mapping[str, Any],
     more: Any,
 ) -> Start:
     """Check the options, identify the run, and open its folder; `more` is what else decides the numbers."""
-    if unknown := scoring.keys() - ScoreOptions.__annotations__.keys():
-        raise InputError(f"there is no option {min(unknown)!r}; see tdd.score for those of scoring")
+    how = as_run(scoring.get("run"), {name: one for name, one in scoring.items() if name not in ("run", "revision")})
     arrays.check_level(alpha)
     arrays.check_seed(seed)
-    check_given(map(parse_score, score), scoring)
-    model = at_revision(model, scoring.pop("revision", None))
+    asked = as_scores(score, "score")
+    check_complete(asked.values())
+    asked = loaded(asked)
+    model = at_revision(model, scoring.get("revision"))
     provenance = provenance_of(model)
-    layout = {name: str(scoring[name]) for name in _LAYOUT if scoring.get(name) is not None}
-    options = {"score": [*score], "test": test, "alpha": alpha, **layout, **_read_beside(scoring)}
+    layout = {name: str(value) for name in _LAYOUT if (value := getattr(how, name)) is not None}
+    given: dict[str, Any] = {name: one.sha256 for name, one in given_by_name(asked.values(), "texts").items()}
+    for name, models in given_by_name(asked.values(), "model").items():
+        given[name] = [provenance_of(one) for one in as_models(models)]
+    options = {"score": [*asked], "test": test, "alpha": alpha, **layout, **given}
     folder = None if out is None else pathlib.Path(out)
     if folder is not None:
         identity = {"kind": kind.name, "model": provenance, "texts": [texts.sha256, texts.labels, more], "seed": seed}
         open_run_folder(folder, fingerprint({**identity, **options}), f"{kind.name} test of {provenance['name']}")
-        scoring.setdefault("store", folder / "scoring")
-    return Start(kind, model, provenance, texts, options, seed, folder, scoring)
-
-
-def _read_beside(scoring: dict[str, Any]) -> dict[str, Any]:
-    """What identifies the models and texts that scores rest on; the options of scoring get the texts, read."""
-    scoring |= {name: load_texts(given) for name in TEXTS_BESIDE if (given := scoring.get(name)) is not None}
-    found: dict[str, Any] = {name: scoring[name].sha256 for name in TEXTS_BESIDE if scoring.get(name) is not None}
-    if (reference := scoring.get("reference")) is not None:
-        found["reference"] = [provenance_of(one) for one in (reference if isinstance(reference, list) else [reference])]
-    return found
+        how = dataclasses.replace(how, store=how.store or folder / "scoring")
+    return Start(kind, model, provenance, texts, options, seed, folder, asked, how)
 
 
 def numbers(result: TestResult, alpha: float) -> dict[str, Any]:
@@ -214,9 +216,9 @@ def _untested(unchecked: Sequence[str]) -> str:
     return f"Not tested: {'; '.join(unchecked)}. " if unchecked else ""
 
 
-def _open_beside(options: Mapping[str, Any]) -> list[str]:
+def _open_beside(asked: Mapping[str, Score]) -> list[str]:
     """What is taken from the owner about models and texts that scores rest on."""
-    beside = [name for name in BESIDE if name in options]
+    beside = [name for kind in ("model", "texts") for name in given_by_name(asked.values(), kind)]
     if not beside:
         return []
     return [

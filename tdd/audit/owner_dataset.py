@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
 
 from tdd.audit.blind_baseline import GUARANTEE as BLIND
 from tdd.audit.blind_baseline import blind_baseline
-from tdd.audit.owner import CHECK_LEVEL, Kind, OwnerTest, nothing_can_be_found, numbers, start_test
+from tdd.audit.owner import CHECK_LEVEL, Kind, OwnerOptions, OwnerTest, nothing_can_be_found, numbers, start_test
 from tdd.audit.preparation import preparation
 from tdd.procedures import owner as procedures
 from tdd.records import Texts
+from tdd.scoring.score import Scoring
 from tdd.texts import hash_texts, load_text_columns
-from tdd.validate import InputError, arrays, as_names
+from tdd.validate import InputError, arrays
 
 GUARANTEE_ROWS = [("tdd.run_dataset_inference", "blind baseline", BLIND)]
 
@@ -45,7 +46,7 @@ def run_dataset_inference(
     suspect: Any,
     heldout: Any,
     *,
-    score: str | Sequence[str] = DATASET_SCORES,
+    score: Scoring = DATASET_SCORES,
     test: str = "permutation",
     num_splits: int = 10,
     alpha: float = 0.05,
@@ -54,7 +55,7 @@ def run_dataset_inference(
     format: str | None = None,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
-    **scoring: Any,
+    **options: Unpack[OwnerOptions],
 ) -> OwnerTest:
     """Test whether a model was trained on a set of texts, beside texts of the same owner that were kept back.
 
@@ -82,7 +83,7 @@ def run_dataset_inference(
       format: format of the files, if not that of their extension.
       seed: seed of splits, labellings and blind baseline.
       out: run folder; an interrupted run continues there.
-      **scoring: passed to `tdd.score`.
+      **options: revision of the model, and how to run; see `tdd.Run`.
 
     Raises:
       InputError: fewer than four texts (or groups) with all scores in a set, a group in both sets, anything else that
@@ -91,7 +92,6 @@ def run_dataset_inference(
     Cost: one pass over all texts, and the test's own; see `tdd.dataset_inference`.
     """
     arrays.check_choice(test, tuple(procedures.DATASET_GUARANTEES), "test")
-    names = as_names(score, "score")
     num_splits = arrays.as_count(num_splits, "num_splits")
     fields: dict[str, Any] = {"text_field": text_field, "group_field": group_field, "format": format}
     tables = [load_text_columns(source, **fields) for source in (suspect, heldout)]
@@ -102,12 +102,12 @@ def run_dataset_inference(
     source = " + ".join(one.source for one in sets)
     texts = Texts(tuple(ids), tuple(joined), source=source, sha256=hash_texts(ids, joined))
     decides = [num_splits, *([*map(list, groups)] if group_field else [])]
-    start = start_test(_DATASET, model, texts, names, test, alpha, seed, out, scoring, decides)
+    start = start_test(_DATASET, model, texts, score, test, alpha, seed, out, options, decides)
     units_named = (groups[1], groups[0]) if group_field else None
     compared: dict[str, Any] = {"seed": seed, "groups": units_named, "level": CHECK_LEVEL / 2}
     seen = [check(sets[1], sets[0], **compared) for check in (preparation, blind_baseline)]
     scores = start.scores()
-    panels = np.split(np.stack([scores[name] for name in names]), [len(sets[0])], axis=1)
+    panels = np.split(np.stack([*scores.values()]), [len(sets[0])], axis=1)
     units = [group_means(panel, own) for panel, own in zip(panels, groups, strict=True)] if group_field else panels
     result = procedures.dataset_inference(
         *units,
@@ -119,7 +119,7 @@ def run_dataset_inference(
     facts |= {"num_suspect": int(result.num_suspect), "num_heldout": int(result.num_heldout)}
     facts |= {"unit": "group" if group_field else "text"}
     facts |= {"auc": float(result.statistic), "num_splits": num_splits}
-    facts["weights"] = dict(zip(names, np.asarray(result.weights).tolist(), strict=True))
+    facts["weights"] = dict(zip(scores, np.asarray(result.weights).tolist(), strict=True))
     facts["reversed"] = facts["rejected"] and not bool(result.toward_members)
     facts["rejected"] &= not facts["reversed"]
     if test == "permutation":

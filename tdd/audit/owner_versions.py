@@ -6,16 +6,17 @@ import math
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tdd.audit.blind_baseline import unusual_space
-from tdd.audit.owner import Kind, OwnerTest, nothing_can_be_found, numbers, start_test
+from tdd.audit.owner import Kind, OwnerOptions, OwnerTest, nothing_can_be_found, numbers, start_test
 from tdd.procedures.owner import VERSION_GUARANTEES, version_test
 from tdd.records import Guarantee
+from tdd.scoring.scores.score import Score
 from tdd.texts import load_text_columns
 from tdd.validate import InputError, arrays
 
@@ -58,12 +59,12 @@ def run_version_test(
     published_field: str = "published",
     text_field: str | None = None,
     format: str | None = None,
-    score: str = "loss",
+    score: str | Score = "loss",
     test: str = "rank_sum",
     alpha: float = 0.05,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
-    **scoring: Any,
+    **options: Unpack[OwnerOptions],
 ) -> OwnerTest:
     """Test whether a model was trained on the published versions of an owner's documents (STAMP).
 
@@ -86,7 +87,7 @@ def run_version_test(
       alpha: level in (0, 1).
       seed: seed of the tests "exact" and "combined".
       out: run folder; an interrupted run continues there.
-      **scoring: passed to `tdd.score`.
+      **options: revision of the model, and how to run; see `tdd.Run`.
 
     Raises:
       InputError: a document without one published version, documents with different numbers of private versions,
@@ -102,9 +103,10 @@ def run_version_test(
         said = str(error).replace("label_field", "published_field").replace("group_field", "document_field")
         raise InputError(said) from None
     names, places = _places(table.groups, table.texts.labels)
-    start = start_test(_VERSIONS, model, table.texts, [score], test, alpha, seed, out, scoring, [*table.groups])
+    start = start_test(_VERSIONS, model, table.texts, score, test, alpha, seed, out, options, [*table.groups])
     check = float(blind_p_value(_features(table.texts.texts)[:, places]))
-    values = start.scores()[score][places]
+    (scored,) = start.scores().values()
+    values = scored[places]
     result = version_test(values[:, 0], values[:, 1:], test=test, key=jax.random.key(seed))  # type: ignore[arg-type]
     facts = numbers(result, alpha)
     facts |= {"num_documents": int(result.num_shards), "num_missing": int(result.num_masked)}

@@ -2,80 +2,96 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from tdd.audit.inputs import Inputs, Tables
-from tdd.audit.logprobs import score_log_probs
+from tdd.audit.inputs import Inputs, Reading, Tables
+from tdd.audit.items import Items, Scored
+from tdd.audit.logprobs import as_dump_scores, score_log_probs
 from tdd.procedures.procedure import Procedure
 from tdd.runs.folder import fingerprint
+from tdd.scoring.how import Run
 from tdd.texts import read_samples
 from tdd.texts.samples import items
 from tdd.validate import InputError
 
 _OWNERS = ("candidate", "calibration", "member")
-_WITHOUT_MODEL = ("reference", "progress")
+
+OF_SAMPLES = "loss_per_byte"
+"""The score that decides where log-probabilities come from samples."""
 
 
-def check_samples(format: str | None, procedure: Procedure, scoring: Mapping[str, Any], shard: Any) -> None:
-    """Check that an audit without a model can be one of samples, and has no options of scoring under a model.
+class SampleItems(Items):
+    """Samples of lm-evaluation-harness, scored by `tdd.score_log_probs`.
 
     Raises:
       InputError: another format; a procedure that needs scores of knockoffs; options that need a model.
     """
-    if format != "lm-eval":
-        raise InputError(
-            "model is None; give a checkpoint, or samples of lm-evaluation-harness, which hold log-probabilities "
-            '(format="lm-eval"; tdd audit --lm-eval SAMPLES)'
-        )
-    if "knockoffs" in procedure.needs:
-        raise InputError(
-            f"method {procedure.name!r} needs the scores of knockoffs, which samples of lm-evaluation-harness do not "
-            "hold; give a model"
-        )
-    given = [name for name, value in scoring.items() if name not in _WITHOUT_MODEL and value not in (None, False)]
-    if given or shard is not None:
-        name = given[0] if given else "shard"
-        raise InputError(
-            f"{name} has no use for samples of lm-evaluation-harness, which have their scores; leave it out"
-        )
 
+    score = OF_SAMPLES
+    assumes = ("the samples of candidates and calibration items are of one model, asked alike (template, examples)",)
 
-class Scored(NamedTuple):
-    """The scores of samples."""
+    def __init__(self, procedure: Procedure, reading: Reading, how: Run, shard: Any) -> None:
+        super().__init__(reading, how)
+        self._tables: Sequence[Any] = ()
+        self._scored: tuple[Tables, dict[str, Any]] | None = None
+        if reading.format != "lm-eval":
+            raise InputError(
+                "model is None; give a checkpoint, or samples of lm-evaluation-harness, which hold log-probabilities "
+                '(format="lm-eval"; tdd audit --lm-eval SAMPLES)'
+            )
+        if "knockoffs" in procedure.needs:
+            raise InputError(
+                f"method {procedure.name!r} needs the scores of knockoffs, which samples of lm-evaluation-harness do "
+                "not hold; give a model"
+            )
+        usual = Run()
+        given = [
+            field.name
+            for field in dataclasses.fields(Run)
+            if field.name != "progress" and getattr(how, field.name) != getattr(usual, field.name)
+        ]
+        if given or shard is not None:
+            name = given[0] if given else "shard"
+            raise InputError(
+                f"{name} has no use for samples of lm-evaluation-harness, which have their scores; leave it out"
+            )
 
-    tables: Tables  # the columns by owner
-    details: list[dict[str, Any]]  # what describes them, as one model's provenance
-    num_texts: int  # scored items
-    identity: dict[str, Any]  # the samples in the place of a model
-    # what is assumed of the samples
-    assumes: str = "the samples of candidates and calibration items are of one model, asked alike (template, examples)"
+    def scores(self, given: Any) -> dict[str, Any]:  # noqa: D102
+        return as_dump_scores(given)
 
+    def read(self, tables: Sequence[Any]) -> tuple[Sequence[Any], Reading]:  # noqa: D102
+        self._tables = tables
+        return tables, self.reading
 
-def score_samples(
-    inputs: Inputs, sources: Sequence[Any], names: list[str], reference: Any, id_field: str | None
-) -> Scored:
-    """Score the items of every role by `names`, from the samples of candidates, calibration items and members.
+    def identify(self, models: Sequence[Any], scores: Mapping[str, Any], inputs: Inputs) -> list[dict[str, Any]]:
+        """Score the items of every role, which identifies the samples in the place of a model.
 
-    `reference` has the samples of all items under a reference model; `id_field` is the one that ids come from.
+        Raises:
+          InputError: as `tdd.score_log_probs`.
+        """
+        tables: Tables = {}
+        details = {}
+        for role, texts in inputs.roles.items():
+            rows = read_samples(self._tables[_OWNERS.index(role.owner)])
+            scored = score_log_probs(rows, scores, format="lm-eval", id_field="id")
+            place = {str(name): index for index, name in enumerate(items(rows).column(self.reading.id_field or "id"))}
+            chosen = np.array([place[identifier] for identifier in texts.ids])
+            tables[role.owner] = {name: column[chosen] for name, column in scored.values.items()}
+            details[role.owner] = dict(scored.provenance)
+        self._scored = tables, details
+        hashes = {owner: detail["log_probs"]["sha256"] for owner, detail in details.items()}
+        for owner, detail in details.items():
+            if "reference" in detail:
+                hashes[f"reference of {owner}"] = detail["reference"]["sha256"]
+        return [{"name": "samples of lm-evaluation-harness", "revision": None, "sha256": fingerprint(hashes)}]
 
-    Raises:
-      InputError: as `tdd.score_log_probs`.
-    """
-    tables: Tables = {}
-    details = {}
-    other = None if reference is None else read_samples(reference)
-    for role, texts in inputs.roles.items():
-        rows = read_samples(sources[_OWNERS.index(role.owner)])
-        scored = score_log_probs(rows, names, reference=other, format="lm-eval", id_field="id")
-        place = {str(name): index for index, name in enumerate(items(rows).column(id_field or "id"))}
-        chosen = np.array([place[identifier] for identifier in texts.ids])
-        tables[role.owner] = {name: column[chosen] for name, column in scored.values.items()}
-        details[role.owner] = dict(scored.provenance)
-    hashes = {owner: detail["log_probs"]["sha256"] for owner, detail in details.items()}
-    if other is not None:
-        hashes |= {f"reference of {owner}": detail["reference"]["sha256"] for owner, detail in details.items()}
-    identity = {"name": "samples of lm-evaluation-harness", "revision": None, "sha256": fingerprint(hashes)}
-    return Scored(tables, [details], sum(map(len, inputs.roles.values())), identity)
+    def score_under(  # noqa: D102
+        self, models: Sequence[Any], prefixes: Sequence[str], inputs: Inputs, scores: Mapping[str, Any], part: Any
+    ) -> Scored:
+        assert self._scored is not None
+        tables, details = self._scored
+        return Scored(tables, [details], sum(map(len, inputs.roles.values())))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.assemble import RESERVED, Items, assemble
+from tdd.audit.assemble import RESERVED, Shown, assemble
 from tdd.audit.decide import choose, evidence_of
 from tdd.audit.inputs import check_clusters_named, check_knockoffs, check_known_labels, check_used
 from tdd.procedures.procedure import Procedure
@@ -117,7 +117,7 @@ def select(
         clusters=[table.groups[i] for i in candidates] if clustered else (),
         calibration_clusters=[table.groups[i] for i in calibration] if clustered else (),
     )
-    items = Items(
+    items = Shown(
         ids=ids[candidates],
         scores=tables["candidate"],
         labels=table.labels[candidates],

@@ -72,7 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     """Run the command of `parser` that was typed; returns the exit status. Errors and signals end in one line."""
-    arguments = parser.parse_args([*typed])
+    arguments, unknown = parser.parse_known_args([*typed])
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_of_a_score(unknown)}")
     arguments.typed = [*typed]
     if not hasattr(arguments, "run"):
         parser.print_help()
@@ -105,6 +107,20 @@ def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
         print(f"{parser.prog} {arguments.command}: error: {printable(words)}", file=sys.stderr)
         return 2
     return status or 0
+
+
+def _of_a_score(unknown: Sequence[str]) -> str:
+    """How to write what a score needs, where it was given as an option of its own; else nothing."""
+    from tdd.scoring.scores.score import check_no_fields
+    from tdd.validate import InputError
+
+    try:
+        check_no_fields(word.partition("=")[0].removeprefix("--").removesuffix("-dump").replace("-", "_")
+                        for word in unknown if word.startswith("--"))  # fmt: skip
+    except InputError as error:
+        said = str(error).partition(": write scores=")
+        return f"; {said[0]}: write --score {said[2].partition(', or ')[0]}"
+    return ""
 
 
 @contextlib.contextmanager

@@ -59,7 +59,7 @@ def _add_audit(commands: Any) -> None:
         nargs="+",
         metavar="SAMPLES",
         help="no model: decide on the items in samples that lm-evaluation-harness logged (samples_*.jsonl, or a folder "
-        "of them), by the log-probabilities there; --calibration, --members and --reference are then samples too. "
+        "of them), by the log-probabilities there; --calibration, --members and reference:model=SAMPLES too. "
         "Scores: loss_per_byte (default), choice_loss, reference",
     )
     audit.add_argument(
@@ -264,7 +264,7 @@ def _write_paraphrases(arguments: argparse.Namespace) -> None:
     from tdd.audit.decide import choose
     from tdd.audit.paraphrase import TABLE, paraphrase
     from tdd.procedures.ktd import KTD
-    from tdd.scoring.scores import parse_score
+    from tdd.scoring.scores.score import parse_score
     from tdd.texts import load_texts
     from tdd.validate.arrays import as_count
 

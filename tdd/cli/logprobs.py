@@ -31,8 +31,8 @@ examples:
   tdd score-logprobs suspects.jsonl --score loss,min_k:k=0.1 --out suspects.csv
   tdd score-logprobs fresh.jsonl --score loss,min_k:k=0.1 --out fresh.csv
   tdd select suspects.csv --calibration fresh.csv --score min_k:k=0.1
-  tdd score-logprobs vllm.jsonl --score zlib,reference --texts texts.jsonl \\
-      --reference-dump small.jsonl --out scores.csv
+  tdd score-logprobs vllm.jsonl --texts texts.jsonl --out scores.csv \\
+      --score zlib,reference:model=small.jsonl   # a dump under another model
   tdd score-logprobs dump.parquet --log-prob-field nll --polarity loss \\
       --base 2 --out scores.csv
   tdd score-logprobs images.jsonl --score "max_renyi:gamma=0.5;k=0.1" \\
@@ -61,7 +61,6 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     parser.add_argument("--lowercase-dump", metavar="FILE", help="dump of the lowercased texts, matched by id")
-    parser.add_argument("--reference-dump", metavar="FILE", help="dump under a reference model, matched by id")
     parser.add_argument("--texts", metavar="FILE", help="the texts, matched by id, if the dump has none")
     group = parser.add_argument_group("how the dump is read")
     group.add_argument(
@@ -101,13 +100,12 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.scoring.table import ENDINGS, write_scores
 
     out = pathlib.Path(arguments.out)
-    read = (arguments.file, arguments.lowercase_dump, arguments.reference_dump, arguments.texts)
+    read = (arguments.file, arguments.lowercase_dump, arguments.texts)
     check_output_file(out, ENDINGS, read)
     table = score_log_probs(
         arguments.file,
         names(",".join(arguments.score or ["loss,min_k"])),
         lowercase=arguments.lowercase_dump,
-        reference=arguments.reference_dump,
         texts=arguments.texts,
         format=arguments.input_format,
         base=arguments.base,

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from tdd.cli.common import CommandParser, one_or_all
+from tdd.cli.common import CommandParser
 from tdd.validate import InputError
 
 
@@ -24,17 +24,6 @@ def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> 
     """Add the options for scoring texts; `by_method`: the method of an audit has its own default for long texts."""
     group = parser.add_argument_group("scoring")
     add_revision(group)
-    group.add_argument(
-        "--reference",
-        action="append",
-        metavar="MODEL",
-        help='model that was not trained on the texts, for "reference", "lira" and "rmia"; repeated for several',
-    )
-    group.add_argument("--corpus", metavar="FILE", help='texts with the usual token frequencies, for "dc_pdd"')
-    group.add_argument("--prefix", metavar="FILE", help='texts that the model has not seen, for "recall"')
-    group.add_argument("--member-prefix", metavar="FILE", help='texts that it was trained on, for "con_recall"')
-    group.add_argument("--population", metavar="FILE", help='texts that no model was trained on, for "rmia"')
-    group.add_argument("--tune-on", metavar="FILE", help='texts to fine-tune a copy of the model on, for "fsd"')
     group.add_argument(
         "--dtype", choices=["float32", "bfloat16", "float16"], help="dtype of the parameters (default: as stored)"
     )
@@ -94,12 +83,8 @@ def add_device(parser: Any) -> None:
 
 def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `add_scoring` as keywords; turns the compilation cache on unless it was declined."""
-    same_names = (
-        "revision", "corpus", "prefix", "member_prefix", "population", "tune_on", "dtype", "token_budget", "max_length",
-        "long_texts", "store",
-    )  # fmt: skip
-    reference = one_or_all(arguments.reference) if arguments.reference else None
-    return {**{name: getattr(arguments, name) for name in same_names}, "reference": reference, **devices(arguments)}
+    same_names = ("revision", "dtype", "token_budget", "max_length", "long_texts", "store")
+    return {**{name: getattr(arguments, name) for name in same_names}, **devices(arguments)}
 
 
 def devices(arguments: argparse.Namespace) -> dict[str, Any]:

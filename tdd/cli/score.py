@@ -21,8 +21,8 @@ from tdd.cli.options import (
 )
 
 _OF_TEXTS = (
-    "text_field", "input_format", "reference", "corpus", "prefix", "member_prefix", "population", "tune_on",
-    "token_budget", "max_length", "store", "device", "devices", "shard_params", "shard", "ray",
+    "text_field", "input_format", "token_budget", "max_length", "store", "device", "devices", "shard_params", "shard",
+    "ray",
 )  # fmt: skip
 """Options that do nothing with images."""
 
@@ -38,7 +38,6 @@ def add(commands: Any) -> None:
             "--score",
             "--out",
             "--text-field",
-            "--reference",
             "--dtype",
             "--device",
             "--store",
@@ -53,7 +52,9 @@ def add(commands: Any) -> None:
         metavar="NAMES",
         help="repeated or comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, "
         "max_renyi, grad_norm, acmia, surp, dc_pdd, camia, diversity, recall, con_recall, lira, rmia, fsd; options "
-        "after a colon, separated by semicolons: min_k:k=0.1 (default: loss,min_k_plus_plus)",
+        "after a colon, separated by semicolons: min_k:k=0.1; what a score needs likewise: recall:prefix=FILE, "
+        "reference:model=MODEL, dc_pdd:corpus=FILE, fsd:tune_on=FILE; a score of your own: module:Class "
+        "(default: loss,min_k_plus_plus)",
     )
     score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     score.add_argument(
@@ -74,7 +75,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     from tdd.runs.atomic import check_output_file
     from tdd.scoring.score import score
-    from tdd.scoring.scores import TEXTS_BESIDE
+    from tdd.scoring.scores.score import as_scores, check_complete, loaded
     from tdd.scoring.table import ENDINGS, store_beside, write_scores
     from tdd.texts import load_texts
 
@@ -87,11 +88,11 @@ def _run(arguments: argparse.Namespace) -> None:
     texts = load_texts(
         arguments.texts, text_field=arguments.text_field, id_field=arguments.id_field, format=arguments.input_format
     )
-    scores = names(",".join(arguments.score or ["loss,min_k_plus_plus"]))
+    asked = as_scores(names(",".join(arguments.score or ["loss,min_k_plus_plus"])))
+    check_complete(asked.values())
+    scores = loaded(asked, text_field=arguments.text_field)
     store = arguments.store or store_beside(out)
     options = {**scoring(arguments), "store": store, "job": out.name}
-    beside = {name: options[name] for name in TEXTS_BESIDE if options[name] is not None}
-    options |= {name: load_texts(file, text_field=arguments.text_field) for name, file in beside.items()}
     if arguments.shard is not None:
         score(arguments.model, texts, scores, shard=arguments.shard, **options)
         return say_done(arguments, store)

@@ -10,7 +10,7 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -35,6 +35,20 @@ _OF_SUMS = ("lm-eval", "olmes")
 
 FORMATS = ("auto", "plain", "openai", "vllm", "together", "sglang", "tgi", "lm-eval", "olmes")
 """Layouts by name; "auto" tells them apart by their fields."""
+
+
+class ReadingOptions(TypedDict, total=False):
+    """The fields of `Reading` as keywords of a call."""
+
+    format: str
+    base: Any
+    polarity: str
+    floor: float | None
+    field: str | None
+    id_field: str | None
+    text_field: str
+    generated: int | None
+    first_entry: bool
 
 
 @dataclasses.dataclass(frozen=True)

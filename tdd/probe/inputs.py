@@ -15,7 +15,7 @@ import numpy as np
 from tdd.kernels.set_statistics import STATISTICS, Statistic
 from tdd.procedures.ptdi import ProportionName
 from tdd.scoring.buckets import plan
-from tdd.scoring.scores import parse_score
+from tdd.scoring.scores.score import parse_score
 from tdd.scoring.tokenise import token_ids
 from tdd.texts import load_texts
 from tdd.validate import InputError, arrays
@@ -242,7 +242,7 @@ class ProbeOptions:
     seed: int
 
     def __post_init__(self) -> None:
-        if parse_score(self.score).score.name not in COMPUTED_SCORES:
+        if parse_score(self.score).name not in COMPUTED_SCORES:
             raise InputError(
                 f"score={self.score!r} needs more than the model's statistics of the text's own tokens, which is all "
                 f"that a probe computes; choose one of {', '.join(COMPUTED_SCORES)}, or use tdd.score on a saved "

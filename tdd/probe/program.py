@@ -25,7 +25,7 @@ from tdd.probe.inputs import Bucket, Layout
 from tdd.procedures.ptdi import ProportionName, ptdi
 from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.gradients import grad_norms
-from tdd.scoring.scores import parse_score
+from tdd.scoring.scores.score import parse_score
 from tdd.scoring.token_stats import head_log_prob, tiling, token_stats
 from tdd.validate import InputError
 
@@ -71,7 +71,7 @@ class Program:
     def _scores(self, params: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
         """Scores [B] of one micro-batch [B, T]."""
         lm, mask, request = self._checked_model(params, tokens), _scored(tokens, lengths), parse_score(self.score)
-        if set(request.score.statistics) <= {"log_prob"}:
+        if set(request.computed) <= {"log_prob"}:
             log_prob = _log_probs(lm, params, tokens, mask)
             stats = TokenStats(log_prob=log_prob, mask=mask, **dict.fromkeys(_ABSENT, log_prob))
         else:

@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import math
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -21,6 +21,7 @@ from tdd.kernels.stepup_parts import StepUp
 from tdd.procedures.calls import exact_fraction
 from tdd.records import Evidence, Guarantee, Null, Selection
 from tdd.validate import InputError, arrays
+from tdd.validate.options import parse_option, split_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,7 +257,7 @@ def as_procedure(given: Any, **options: Any) -> Procedure:
                 "it out"
             )
         return given
-    name, colon, text = str(given).partition(":")
+    name, written = split_options(str(given))
     of_users = _of_users()
     if name not in {*_OWN, *of_users}:
         raise InputError(f"method {name!r} is not known; choose one of {', '.join([*_OWN, *of_users])}")
@@ -269,15 +270,14 @@ def as_procedure(given: Any, **options: Any) -> Procedure:
                 f"{option}={value!r} belongs to method {owners}, and {name!r} does not use it; leave it out"
             )
     kinds = typing.get_type_hints(cls)
-    for part in text.split(",") if colon else ():
-        option, equals, value = (one.strip() for one in part.partition("="))
-        if not (option and equals and value) or option in options:
+    for option, value in [("", "")] if written is None else written:
+        if option in {"", *options}:
             raise InputError(f"method {given!r} is not NAME:option=value,option=value with each option once")
         if option not in own:
             owners = [other for other in _owners(option) if other != name]
             belongs = f" ({option} belongs to {' and '.join(owners)})" if owners else ""
             raise InputError(f"method {name!r} has no option {option!r}; it has {', '.join(own) or 'none'}{belongs}")
-        options[option] = _parsed(option, value, kinds[option])
+        options[option] = parse_option(option, value, kinds[option])
     return cls(**options)
 
 
@@ -304,22 +304,6 @@ def _owners(option: str) -> list[str]:
     return [
         name for name, cls in known_procedures().items() if option in {field.name for field in dataclasses.fields(cls)}
     ]
-
-
-def _parsed(name: str, text: str, kind: Any) -> Any:
-    """A value of an option, by the type that the class declares."""
-    try:
-        if kind is float:
-            return float(text)
-        if kind is int:
-            return int(text)
-        if typing.get_origin(kind) is tuple:
-            return tuple(float(part) for part in text.split(":"))
-    except ValueError:
-        raise InputError(f"{name}={text} is no number") from None
-    if any(typing.get_origin(choice) is Callable for choice in typing.get_args(kind)):
-        raise InputError(f"{name} is a function, which no text can say; give the procedure as a value")
-    return text
 
 
 def _below(cls: type[Procedure]) -> Iterator[type[Procedure]]:

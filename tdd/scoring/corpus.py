@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tdd.records import Texts
+from tdd.scoring.scores.score import Known
 from tdd.scoring.tokenise import check_token_ids, token_ids
 from tdd.validate import InputError, some
 
@@ -27,23 +28,28 @@ class Corpus:
     num_tokens: int  # its tokens
     texts: Texts  # the texts
 
+    @property
+    def sha256(self) -> str:
+        """That of the texts."""
+        return self.texts.sha256
+
     def facts(self) -> dict[str, Any]:
         """What identifies the corpus in a record."""
         return {**facts_of(self.texts), "tokens": self.num_tokens}
 
 
-def check_apart(beside: Mapping[str, Texts], texts: Texts) -> None:
+def check_apart(beside: Mapping[str, Texts], texts: Texts, known: Mapping[str, Known]) -> None:
     """Check that no text to score is among the texts beside, and no known member among those that must not be one.
 
     White space does not tell two texts apart.
 
     Raises:
-      InputError: naming the argument of `tdd.score`, a key of `beside`, and the texts.
+      InputError: naming the field of the score, a key of `beside`, and the texts.
     """
-    unseen = {argument: others for argument, others in beside.items() if argument not in ("corpus", "member_prefix")}
+    unseen = {argument: others for argument, others in beside.items() if known[argument] == "unseen"}
     for argument, others in beside.items():
         there = {*_bare(others)}
-        apart = {"the texts to score": texts, **(unseen if argument == "member_prefix" else {})}
+        apart = {"the texts to score": texts, **(unseen if known[argument] == "seen" else {})}
         for what, scored in apart.items():
             both = [one for one, text in zip(scored.ids, _bare(scored), strict=True) if text in there]
             if both:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +16,18 @@ from tdd.scoring.store.address import row_key
 from tdd.scoring.tokenise import Encoded, check_token_ids, encode, windows
 from tdd.validate import InputError
 
+if TYPE_CHECKING:
+    from tdd.scoring.tasks import Task
+
 _logger = logging.getLogger("tdd")
 
-_SAME_MODEL = {"lowercase": "text"}
-"""A text that is in lower case already is computed once for both passes."""
+OWN, OTHER = "text", "reference"
+"""Names: the scored model and the pass of it over the texts; other models and their number, as "reference 2"."""
+
+
+def is_gradient(name: str) -> bool:
+    """Whether a pass is backward, by its name."""
+    return name.split(" ")[0] == "gradient"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +54,7 @@ class Model(NamedTuple):
 class PassInput:
     """Texts of one pass as tokens and as rows, which are their windows."""
 
-    model: str  # name of the model that they go through: "text", "reference", "reference 2", ... or "tuned"
+    model: str  # name of the model that they go through
     encoded: Encoded  # the texts as tokens
     rows: Rows  # the rows
     limit: int | None  # most tokens of a row, or None
@@ -60,17 +68,14 @@ class PassInput:
 
 
 def encode_pass(
-    name: str,
-    table: Texts,
-    of: str,
+    task: Task,
+    texts: Texts,
     model: Model,
-    statistics: tuple[str, ...],
     *,
     max_length: int | None,
     long_texts: str,
     windowed: bool = True,
     encoded: Encoded | None = None,
-    prefix: np.ndarray | None = None,
     reserved: int = 0,
     again: bool = False,
 ) -> PassInput:
@@ -79,46 +84,46 @@ def encode_pass(
     A text without a scored token is an error in the passes over the texts themselves; in the others it has no rows.
 
     Args:
-      name: The pass. That for gradients has no windows, because the norms of their gradients would not add up.
-      of: Name of the model that the texts go through.
-      statistics: Fields of `TokenStats` that the pass delivers.
+      task: The pass. One for gradients has no windows, because the norms of their gradients would not add up.
+      texts: Its texts.
+      model: Their model.
       max_length, long_texts: As in `tdd.score`.
       windowed: True if every requested score may be computed in windows; it decides what a message advises.
       encoded: The texts as tokens, if another pass has them already.
-      prefix: Token ids that every window follows, or None.
       reserved: Positions of the model that windows leave free: the longest prefix of any pass.
       again: True if the log has been told already which texts have no rows.
     """
-    texts = [text.lower() for text in table.texts] if name == "lowercase" else table.texts
+    name, change, prefix = task.name, task.made_by.change, task.prefix
     limit = _room(check_max_length(max_length, model.lm.max_length), model.lm.max_length, reserved)
     if encoded is None:
-        encoded = encode(model.tokenizer, texts, max_tokens=limit if long_texts == "truncate" else None)
-    what = "reference model" if of.startswith("reference") else "model"
-    check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what, model.tokenizer)
+        whole = texts.texts if change is None else [change(text) for text in texts.texts]
+        encoded = encode(model.tokenizer, whole, max_tokens=limit if long_texts == "truncate" else None)
+    what = "reference model" if task.of.startswith(OTHER) else "model"
+    check_token_ids(encoded.tokens, texts.ids, model.lm.vocab_size, what, model.tokenizer)
     lengths = [len(ids) for ids in encoded.tokens]
-    if long_texts == "error" or name == "gradient":
-        _check_text_lengths(table.ids, lengths, limit, what, gradient=not windowed)
+    if long_texts == "error" or is_gradient(name):
+        _check_text_lengths(texts.ids, lengths, limit, what, gradient=not windowed)
     text_of_row, all_windows, too_short = [], [], []
     for index, length in enumerate(lengths):
         if length < 2:
-            if name in ("text", "gradient"):
+            if name == OWN or is_gradient(name):
                 raise InputError(
-                    f"text {table.ids[index]!r} has {length} token{'' if length == 1 else 's'} under the tokenizer of "
+                    f"text {texts.ids[index]!r} has {length} token{'' if length == 1 else 's'} under the tokenizer of "
                     f"the {what}; scoring needs at least two, because the first has no context: remove the text or "
                     "lengthen it"
                 )
-            too_short.append(table.ids[index])
+            too_short.append(texts.ids[index])
             continue
         for window in windows(length, limit):
             text_of_row.append(index)
             all_windows.append(window)
     if too_short and not again:
         _logger.warning("%d texts have fewer than two tokens in the %s pass: %s", len(too_short), name, too_short[:5])
-    rows = Rows(encoded.tokens, np.array(text_of_row, np.int64), tuple(all_windows), statistics)
+    rows = Rows(encoded.tokens, np.array(text_of_row, np.int64), tuple(all_windows), task.statistics)
     if prefix is None or model.lm.prefix is not None:
-        return PassInput(of, encoded, rows, limit, prefix)
+        return PassInput(task.of, encoded, rows, limit, prefix)
     longest = None if limit is None else limit + len(prefix)
-    return PassInput(of, encoded, dataclasses.replace(rows, before=prefix), longest)
+    return PassInput(task.of, encoded, dataclasses.replace(rows, before=prefix), longest)
 
 
 def _room(limit: int | None, of_model: int | None, reserved: int) -> int | None:
@@ -142,8 +147,8 @@ class DistinctRows(NamedTuple):
     copies: Mapping[tuple[str, int], list[tuple[str, int]]]
 
 
-def distinct_rows(passes: Mapping[str, Rows]) -> DistinctRows:
-    """Find rows of equal tokens and targets, within each pass and between those of one model.
+def distinct_rows(passes: Mapping[str, Rows], like: Mapping[str, str]) -> DistinctRows:
+    """Find rows of equal tokens and targets, within each pass and between it and an earlier one that it is `like`.
 
     The rows of a pass that is not computed have no statistics. Cost: one hash a row, about 2 microseconds.
     """
@@ -160,7 +165,7 @@ def distinct_rows(passes: Mapping[str, Rows]) -> DistinctRows:
         ]
         seen[name], first[name] = {}, np.ones(len(keys[name]), bool)
         owners = [name]
-        other = _SAME_MODEL.get(name)
+        other = like.get(name)
         if other in seen and set(rows.statistics) <= set(passes[other].statistics):
             owners.append(other)
         for row, key in enumerate(keys[name]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -60,33 +61,21 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
     return Model(model, params, tokenizer, str(getattr(model.spec, "name", type(model.spec).__name__)))
 
 
-def find_references(reference: Any, dtype: Any, where: Devices) -> dict[str, Model]:
-    """The reference models, as in `find_model`, under the names "reference", "reference 2", ...
-
-    Of several checkpoints one at a time is in memory.
+def find_reference(given: Any, dtype: Any, where: Devices, *, deferred: bool) -> Model:
+    """A reference model, as in `find_model`; `deferred`: a checkpoint is loaded when it is needed, and not kept.
 
     Raises:
-      InputError: as `find_model`; an empty list.
+      InputError: as `find_model`.
     """
-    if reference is None:
-        return {}
-    given = reference if isinstance(reference, list) else [reference]
-    if not given:
-        raise InputError("reference is an empty list; give at least one model, or leave it out")
-    found: dict[str, Model] = {}
-    for number, one in enumerate(given, start=1):
 
-        def load_again(one: Any = one) -> Any:
-            return find_model("reference", one, None, None, dtype, where).params
+    def load_again() -> Any:
+        return find_model("reference", given, None, None, dtype, where).params
 
-        model = find_model("reference", one, None, None, dtype, where)
-        if len(given) > 1 and isinstance(one, (str, os.PathLike)):
-            model = model._replace(params=Deferred(load_again))
-        found["reference" if number == 1 else f"reference {number}"] = model
-    return found
+    model = find_model("reference", given, None, None, dtype, where)
+    return model._replace(params=Deferred(load_again)) if deferred and isinstance(given, (str, os.PathLike)) else model
 
 
-def check_references(reference: Any, audited: Any = None) -> None:
+def check_references(references: Sequence[Any], audited: Any = None) -> None:
     """Refuse a checkpoint that is given twice: among the references, or as audited model and as its reference.
 
     Checkpoints are the same if their files are: those of equal names and sizes are compared by SHA-256, which is
@@ -97,7 +86,7 @@ def check_references(reference: Any, audited: Any = None) -> None:
     """
     from tdd.models import source
 
-    given = [audited, *(reference if isinstance(reference, list) else [reference])]
+    given = [audited, *references]
     names = [os.fspath(one) if isinstance(one, (str, os.PathLike)) else "" for one in given]
     if twice := [name for name in names[1:] if name and names[1:].count(name) > 1]:
         raise InputError(f"reference names {twice[0]!r} more than once; remove the repetition")

@@ -14,7 +14,7 @@ import numpy as np
 from tdd.runs.shards import Shard
 from tdd.scoring.buckets import Batch, gradient_budget, plan
 from tdd.scoring.devices import Devices
-from tdd.scoring.inputs import DistinctRows, Model, PassInput
+from tdd.scoring.inputs import DistinctRows, Model, PassInput, is_gradient
 from tdd.scoring.store import ScoreStore
 from tdd.scoring.store.address import address, fingerprint
 from tdd.scoring.store.namespace import Namespace
@@ -91,7 +91,7 @@ class Planner:
             return ScorePlan((), self._batches(inputs, [distinct.first]), {}, {})
         addresses = {
             name: address(
-                "gradient norms" if name == "gradient" else "token statistics",
+                "gradient norms" if is_gradient(name) else "token statistics",
                 prints[inputs[name].model],
                 self._devices,
                 **inputs[name].identity(),
@@ -161,7 +161,7 @@ _Programs: TypeAlias = tuple[bool, int | None]
 
 def _programs(inputs: Mapping[str, PassInput], name: str) -> _Programs:
     """What passes that share programs have in common: whether they are for gradients, and the longest row."""
-    return name == "gradient", inputs[name].limit
+    return is_gradient(name), inputs[name].limit
 
 
 def _batches(

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import itertools
 import operator
-import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -17,10 +16,22 @@ from tdd.records import Texts
 from tdd.scoring.buckets import Batch
 from tdd.scoring.devices import Devices
 from tdd.scoring.engine import BatchRunner, read_or_compute
-from tdd.scoring.inputs import Deferred, DistinctRows, Model, PassInput, distinct_rows, encode_pass
+from tdd.scoring.inputs import (
+    OTHER,
+    OWN,
+    Deferred,
+    DistinctRows,
+    Model,
+    PassInput,
+    distinct_rows,
+    encode_pass,
+    is_gradient,
+)
 from tdd.scoring.plan import ScorePlan
 from tdd.scoring.programs import GradientProgram, PassProgram, Rows, TokenProgram
-from tdd.scoring.scores import Evidence, ScoreRequest, padded_stats, parse_score
+from tdd.scoring.scores.parts import padded_stats
+from tdd.scoring.scores.score import Score
+from tdd.scoring.tasks import Task, Tasks, reserved
 from tdd.scoring.token_stats import tiling
 
 _BLOCK = 2**22
@@ -127,44 +138,38 @@ class Runners:
 class BlockScores(NamedTuple):
     """What is kept of a block of texts once its batches are done."""
 
-    # (what, name) -> [n] numbers: "rows" and "tuned" by label, the tokens' part of each score under the model and
-    # after fine-tuning; "loss" and "per byte", scored tokens per byte of scored text, by pass; "num_tokens",
-    # "compressed", "grad_norm"
+    # (what, name) -> [n] numbers: what is kept, by pass and label; "per byte", scored tokens per byte of scored text,
+    # by pass; "measure" of a text by name; "num_tokens"
     columns: Mapping[tuple[str, str], np.ndarray]
-    same_tokens: bool  # whether all models' tokenizers make the same tokens of every text
+    differs: frozenset[str]  # passes of other models whose tokens are not those of the scored model
     prepends_bos: bool  # as in `Encoded`
     shapes: frozenset[tuple[str, int, int]]  # shapes of the batches, after the name of the pass
     # how many windows, texts that were cut, rows that were stored before, tokens that were computed, and tokens that
     # were not padding: windows, truncated, stored, computed, real
     counts: collections.Counter[str]
 
-    def by_name(self, what: str) -> dict[str, np.ndarray]:
-        """Name -> column of one kind."""
-        return {name: column for (kind, name), column in self.columns.items() if kind == what}
+    def values(self, label: str, tasks: Tasks) -> np.ndarray:
+        """One score of all texts: [n].
 
-    def evidence(self) -> Evidence:
-        """The evidence of the scores beside the statistics of the texts.
-
-        Losses are per token if all tokenizers agree on every text, else per byte.
+        Losses are per token if the tokenizers of its models agree on every text, else per byte.
         """
-        per_byte = self.by_name("per byte")
-        losses = {
-            name: loss if self.same_tokens or name not in per_byte else loss * per_byte[name]
-            for name, loss in self.by_name("loss").items()
+        score, read = tasks.scores[label], tasks.read[label]
+        used = [one for found in read.values() for one in (found if isinstance(found, list) else [found])]
+        per_byte = any(name in self.differs for name, _ in used)
+        scaled = {over for name, _ in used if (over := tasks.tasks[name].over)} | {
+            name for name, _ in used if tasks.tasks[name].of.startswith(OTHER)
         }
-        evidence = Evidence(
-            compressed_bytes=self.columns.get(("compressed", "")),
-            grad_norm=self.columns.get(("grad_norm", "")),
-            tokens_per_byte=1.0 if self.same_tokens else per_byte["text"],
-            **{f"{name}_loss": losses[name] for name in ("lowercase", "prefix", "member_prefix") if name in losses},
-        )
-        if references := [loss for name, loss in losses.items() if name.startswith("reference")]:
-            evidence = evidence._replace(reference_loss=np.stack(references))
-        if populations := [loss for name, loss in losses.items() if name.startswith("population under")]:
-            evidence = evidence._replace(
-                population_loss=losses["population"], reference_population_loss=np.stack(populations)
-            )
-        return evidence
+
+        def column(place: tuple[str, str]) -> np.ndarray:
+            of_pass = self.columns[place]
+            return of_pass * self.columns["per byte", place[0]] if per_byte and place[0] in scaled else of_pass
+
+        evidence: dict[str, Any] = {name: self.columns["measure", name] for name in score.measures()}
+        for name, found in read.items():
+            evidence[name] = np.stack([*map(column, found)]) if isinstance(found, list) else column(found)
+        if per_byte:
+            evidence["tokens_per_byte"] = self.columns["per byte", OWN]
+        return score.finish(self.columns[OWN, label], evidence)
 
 
 def joined(blocks: Sequence[BlockScores]) -> BlockScores:
@@ -174,7 +179,7 @@ def joined(blocks: Sequence[BlockScores]) -> BlockScores:
             key: np.concatenate([block.columns[key] for block in blocks if key in block.columns])
             for key in blocks[0].columns
         },
-        all(block.same_tokens for block in blocks),
+        frozenset().union(*(block.differs for block in blocks)),
         blocks[0].prepends_bos,
         frozenset().union(*(block.shapes for block in blocks)),
         sum((block.counts for block in blocks), collections.Counter()),
@@ -189,70 +194,55 @@ class ScoreRun:
     inputs: Mapping[str, PassInput]  # pass -> its rows
     distinct: DistinctRows  # those that are computed
     results: Mapping[str, RowResults | GradientResults]  # pass -> what came back
-    compressed: np.ndarray | None  # [n] bytes of each text after zlib, if a score needs them
+    measures: Mapping[str, np.ndarray]  # name -> [n] numbers of the texts that scores need
+    tasks: Mapping[str, Task]  # pass -> what it is
 
     @classmethod
-    def prepare(
-        cls,
-        turn: Turn,
-        *,
-        requests: Sequence[ScoreRequest],
-        models: Mapping[str, Model],
-        max_length: int | None,
-        long_texts: str,
-        beside: Mapping[str, Any],
-    ) -> ScoreRun:
+    def prepare(cls, turn: Turn, *, tasks: Tasks, max_length: int | None, long_texts: str) -> ScoreRun:
         """Tokenise the texts of every pass; computes nothing of the models.
 
-        In a turn of one model those of its passes alone.
-
-        The pass over the texts themselves is not computed if no score needs its statistics. `beside` has the token ids
-        of the prefixes, by pass, and the texts of the population, which goes with the first block; windows under the
-        model are shorter by the longest prefix.
+        In a turn of one model those of its passes alone. The pass over the texts themselves is not computed if no score
+        needs its statistics. Passes over other texts go with the first block; windows under the model are shorter by
+        the longest prefix.
         """
-        prefixes = {name: tokens for name, tokens in beside.items() if name != "population"}
-        reserved = max(map(len, prefixes.values()), default=0)
-        asked = ["text", *dict.fromkeys(name for request in requests for name in request.score.passes)]
-        reduced = {"text": requests, "tuned": [one for one in requests if "tuned" in one.score.passes]}
-        loss = [parse_score("loss")]
         inputs: dict[str, PassInput] = {}
-        for name, of in _passes(asked, models):
-            if (name.startswith("population") and turn.number > 0) or turn.of not in (None, of):
+        for name, task in tasks.tasks.items():
+            others = task.made_by.texts
+            if (others is not None and turn.number > 0) or turn.of not in (None, task.of):
                 continue
-            fields = dict.fromkeys(field for one in reduced.get(name, loss) for field in one.score.statistics)
+            same = others is None and task.made_by.change is None and not task.of.startswith(OTHER)
             inputs[name] = encode_pass(
-                name,
-                beside["population"] if name.startswith("population") else turn.texts,
-                of,
-                models[of],
-                ("grad_norm",) if name == "gradient" else tuple(field for field in fields if field != "tokens"),
+                task,
+                turn.texts if others is None else others,
+                tasks.models[task.of],
                 max_length=max_length,
                 long_texts=long_texts,
-                windowed="gradient" not in asked,
-                encoded=inputs["text"].encoded if name in ("gradient", "tuned", *prefixes) else None,
-                prefix=prefixes.get(name),
-                reserved=0 if of.startswith("reference") else reserved,
+                windowed=tasks.windowed,
+                encoded=inputs[OWN].encoded if same and OWN in inputs else None,
+                reserved=reserved(tasks.tasks, task.of),
                 again=turn.of is not None,
             )
         results: dict[str, RowResults | GradientResults] = {
-            name: GradientResults(given.rows) if name == "gradient" else RowResults(given.rows, reduced.get(name, loss))
+            name: GradientResults(given.rows) if is_gradient(name) else RowResults(given.rows, tasks.tasks[name].keep)
             for name, given in inputs.items()
         }
-        distinct = distinct_rows({name: given.rows for name, given in inputs.items()})
-        compressed = None
-        sizes = any("zlib" in (request.score.name, request.parameters.get("of")) for request in requests)
-        if sizes and turn.of is None:
-            kept = inputs["text"].encoded.kept
-            compressed = np.array([len(zlib.compress(text.encode())) for text in kept], np.float64)
-        return cls(turn, inputs, distinct, results, compressed)
+        rows = {name: given.rows for name, given in inputs.items()}
+        distinct = distinct_rows(rows, {name: like for name in inputs if (like := tasks.tasks[name].like)})
+        measures = {}
+        if turn.of is None:
+            for score in tasks.scores.values():
+                for name, measure in score.measures().items():
+                    if name not in measures:
+                        measures[name] = np.array([*map(measure, inputs[OWN].encoded.kept)], np.float64)
+        return cls(turn, inputs, distinct, results, measures, tasks.tasks)
 
     def run(self, plan: ScorePlan, todo: Sequence[tuple[int, Batch]], runners: Runners) -> Iterator[Batch]:
         """Read or compute the numbered batches `todo` of the plan, collect their numbers, and yield each batch."""
-        if "text" in self.inputs and not self.inputs["text"].rows.statistics:
+        if OWN in self.inputs and not self.inputs[OWN].rows.statistics:
             self._count_tokens()
         # passes that have a program and a place in the store in common
         together = {
-            name: (given.model, name == "gradient", given.identity().get("prefix"))
+            name: (given.model, is_gradient(name), given.identity().get("prefix"))
             for name, given in self.inputs.items()
         }
         groups: dict[Any, list[tuple[int, Batch]]] = {}
@@ -268,62 +258,45 @@ class ScoreRun:
 
     def scores(self, plan: ScorePlan) -> BlockScores:
         """What is kept of the block; `columns` of their turns replace those of models whose turn comes later."""
-        text, real = self.inputs["text"].encoded, 0
+        text, real = self.inputs[OWN].encoded, 0
         for batch in plan.batches:
             real += int(self.inputs[batch.kind].rows.lengths[batch.rows].sum())
         counts = {
-            "windows": len(self.inputs["text"].rows.windows),
+            "windows": len(self.inputs[OWN].rows.windows),
             "truncated": sum(map(operator.ne, map(len, text.kept), map(len, self.turn.texts.texts))),
             "stored": sum(len(batch.rows) for batch in plan.stored),
             "computed": sum(batch.num_tokens for batch in plan.batches),
             "real": real,
         }
-        references, populations = self._references()
         return BlockScores(
             self.columns(),
-            self._same_tokens("text", references) and self._same_tokens("population", populations),
+            frozenset(name for name in self.inputs if self._differs(name)),
             text.prepends_bos,
             frozenset(batch.shape for batch in plan.batches),
             collections.Counter(counts),
         )
 
-    def _references(self) -> tuple[list[str], list[str]]:
-        """The passes of reference models: over the texts, over the population."""
-        return (
-            [name for name in self.inputs if name.startswith("reference")],
-            [name for name in self.inputs if name.startswith("population under")],
-        )
-
     def columns(self) -> dict[tuple[str, str], np.ndarray]:
         """See `BlockScores`."""
         columns: dict[tuple[str, str], np.ndarray] = {}
-        if "text" in self.inputs:
-            columns["num_tokens", ""] = self._tokens_of("text").num_tokens
-        if self.compressed is not None:
-            columns["compressed", ""] = self.compressed
+        if OWN in self.inputs:
+            columns["num_tokens", ""] = self._tokens_of(OWN).num_tokens
+        columns |= {("measure", name): values for name, values in self.measures.items()}
         for name, results in self.results.items():
-            if isinstance(results, GradientResults):
-                columns["grad_norm", ""] = results.values
-            elif name in ("text", "tuned"):
-                what = "rows" if name == "text" else "tuned"
-                columns |= {(what, label): values for label, values in results.values.items()}
-            else:
-                columns["loss", name] = results.values["loss"]
-        references, populations = self._references()
-        if references:
-            with np.errstate(all="ignore"):  # a text may have no scored byte
-                both = ("text", *references, *(["population", *populations] if populations else []))
-                for name in filter(self.inputs.__contains__, both):
+            columns |= {(name, label): values for label, values in results.values.items()}
+        with np.errstate(all="ignore"):  # a text may have no scored byte
+            for name in self.inputs:
+                if any(name in (other, task.over) for other, task in self.tasks.items() if task.over):
                     per_byte = self._tokens_of(name).num_tokens / self.inputs[name].encoded.scored_bytes
                     columns["per byte", name] = per_byte
         return columns
 
-    def _same_tokens(self, name: str, others: Sequence[str]) -> bool:
-        """Whether the texts of a pass have the same tokens in the others."""
-        return all(
-            np.array_equal(a, b)
-            for other in others
-            for a, b in zip(self.inputs[name].encoded.tokens, self.inputs[other].encoded.tokens, strict=True)
+    def _differs(self, name: str) -> bool:
+        """Whether a pass has other tokens than that of the scored model over the same texts."""
+        over = self.tasks[name].over
+        return over is not None and any(
+            not np.array_equal(a, b)
+            for a, b in zip(self.inputs[over].encoded.tokens, self.inputs[name].encoded.tokens, strict=True)
         )
 
     def _tokens_of(self, name: str) -> RowResults:
@@ -336,7 +309,7 @@ class ScoreRun:
         self, group: Any, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], runners: Runners
     ) -> Iterator[Batch]:
         kind = batches[0][1].kind
-        capacity = max((batch.num_tokens for batch in plan.batches if batch.kind != "gradient"), default=0)
+        capacity = max((batch.num_tokens for batch in plan.batches if not is_gradient(batch.kind)), default=0)
         runner = runners.get(group, self.inputs[kind], capacity)
 
         def compute(missing: Iterator[tuple[int, Batch]]) -> Iterator[tuple[int, Batch, list[np.ndarray]]]:
@@ -357,7 +330,7 @@ class ScoreRun:
     def _parts(self, batch: Batch, values: np.ndarray) -> list[np.ndarray]:
         """Values [fields, columns] of a batch, cut into those of its rows."""
         one_each = np.ones(len(batch.rows), np.int64)
-        columns = one_each if batch.kind == "gradient" else self.inputs[batch.kind].rows.num_targets(batch.rows)
+        columns = one_each if is_gradient(batch.kind) else self.inputs[batch.kind].rows.num_targets(batch.rows)
         return np.split(values, np.cumsum(columns)[:-1], axis=1)
 
     def _collect(self, batch: Batch, parts: Sequence[np.ndarray]) -> None:
@@ -371,38 +344,25 @@ class ScoreRun:
 
     def _count_tokens(self) -> None:
         """The pass over the texts, without a model: how many tokens each has."""
-        rows = self.inputs["text"].rows
+        rows = self.inputs[OWN].rows
         every = np.arange(len(rows.windows))
-        self.results["text"].add(every, [np.zeros((0, count), np.float32) for count in rows.num_targets(every)])
-
-
-def _passes(asked: Sequence[str], models: Mapping[str, Model]) -> Iterator[tuple[str, str]]:
-    """Every pass and the name of its model."""
-    references = [name for name in models if name.startswith("reference")]
-    for name in asked:
-        if name == "reference":
-            yield from zip(references, references, strict=True)
-        elif name == "population":
-            yield name, "text"
-            yield from ((f"population under {of}", of) for of in references)
-        else:
-            yield name, "tuned" if name == "tuned" else "text"
+        self.results[OWN].add(every, [np.zeros((0, count), np.float32) for count in rows.num_targets(every)])
 
 
 class RowResults:
     """Collects one pass, holding statistics only of texts whose windows are not complete yet.
 
     Attributes:
-      values: Label -> [N] float64, the tokens' part of each score; NaN for texts without rows.
+      values: Label -> [N] float64, the tokens' part of each score that is kept; NaN for texts without rows.
       num_tokens: [N] int64, scored tokens.
     """
 
-    def __init__(self, rows: Rows, requests: Sequence[ScoreRequest]) -> None:
+    def __init__(self, rows: Rows, keep: Mapping[str, Score]) -> None:
         num_texts = len(rows.tokens)
-        self.values = {request.label: np.full(num_texts, np.nan) for request in requests}
+        self.values = {label: np.full(num_texts, np.nan) for label in keep}
         self.num_tokens = np.zeros(num_texts, np.int64)
-        self._rows, self._requests = rows, requests
-        self._reads_tokens = any("tokens" in request.score.statistics for request in requests)
+        self._rows, self._keep = rows, keep
+        self._reads_tokens = any("tokens" in score.computed for score in keep.values())
         self._missing = np.bincount(rows.text, minlength=num_texts)
         self._parts: dict[int, list[tuple[int, np.ndarray]]] = {}
 
@@ -428,17 +388,17 @@ class RowResults:
         tokens = [self._rows.tokens[text][1:] for text in texts] if self._reads_tokens else None
         stats = padded_stats(self._rows.statistics, columns, width, tokens)
         self.num_tokens[texts] = stats.mask.sum(1)
-        for request in self._requests:
-            self.values[request.label][texts] = request.rows(stats)
+        for label, score in self._keep.items():
+            self.values[label][texts] = score.rows(stats)
 
 
 class GradientResults:
-    """Collects the pass for gradients: `values` [N] float64, norm of the gradient of each text's summed loss."""
+    """Collects a pass for gradients: `values` "" -> [N] float64, norm of the gradient of each text's summed loss."""
 
     def __init__(self, rows: Rows) -> None:
-        self.values = np.full(len(rows.tokens), np.nan)
+        self.values = {"": np.full(len(rows.tokens), np.nan)}
         self._text = rows.text
 
     def add(self, row_indices: np.ndarray, parts: Sequence[np.ndarray]) -> None:
         """Add the norms of some texts, [1, 1] each."""
-        self.values[self._text[row_indices]] = np.concatenate(parts, axis=1)[0]
+        self.values[""][self._text[row_indices]] = np.concatenate(parts, axis=1)[0]

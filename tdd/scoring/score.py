@@ -13,7 +13,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, TypeAlias, Unpack, overload
 
 import jax
 import numpy as np
@@ -23,84 +23,61 @@ from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
 from tdd.runs.shards import Shard, ShardLog, as_shard
-from tdd.scoring.buckets import Batch, check_budget, default_budget, gradient_budget
-from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
-from tdd.scoring.inputs import Model
-from tdd.scoring.models import check_references, find_model, find_references
+from tdd.scoring.buckets import Batch, gradient_budget
+from tdd.scoring.devices import Devices, check_alike, check_not_in_step
+from tdd.scoring.how import Run, RunOptions, as_run
+from tdd.scoring.inputs import OWN, Model, is_gradient
+from tdd.scoring.models import check_references, find_model
 from tdd.scoring.plan import Planner, ScorePlan
 from tdd.scoring.run import BlockScores, Runners, ScoreRun, ahead, in_turns, joined
-from tdd.scoring.scores import TEXTS_BESIDE, ScoreRequest, check_given, check_score_names, parse_score
+from tdd.scoring.scores.score import Score, as_models, as_scores, check_complete, given_by_name, loaded
 from tdd.scoring.store import ScoreStore
+from tdd.scoring.tasks import Tasks, check_scorable, names_of_references, tasks_of
 from tdd.texts import load_texts
-from tdd.validate import InputError
+
+Scoring: TypeAlias = str | Score | Sequence[str | Score] | Mapping[str, str | Score]
+"""One score or several, by name or as values."""
 
 _logger = logging.getLogger("tdd")
 
 
-class ScoreOptions(TypedDict, total=False):
-    """The options of `tdd.score` that say under what and how texts are scored."""
-
-    revision: Any
-    reference: Any
-    corpus: Any
-    prefix: Any
-    member_prefix: Any
-    population: Any
-    tune_on: Any
-    params: Any
-    tokenizer: Any
-    dtype: Any
-    token_budget: int | None
-    max_length: int | None
-    long_texts: str
-    progress: bool
-    store: str | os.PathLike[str] | None
-    device: Any
-    devices: Any
-    shard_params: bool
-    job: str
-    on_batch: Callable[[int, int], None] | None
-
-
 @overload
 def score(
-    model: Any, texts: Any, scores: str | Sequence[str] = ..., *, shard: None = None, **options: Unpack[ScoreOptions]
+    model: Any,
+    texts: Any,
+    scores: Scoring = ...,
+    *,
+    revision: str | None = ...,
+    params: Any = ...,
+    tokenizer: Any = ...,
+    shard: None = None,
+    run: Run | None = ...,
+    **options: Unpack[RunOptions],
 ) -> Scores: ...
 @overload
 def score(
     model: Any,
     texts: Any,
-    scores: str | Sequence[str] = ...,
+    scores: Scoring = ...,
     *,
+    revision: str | None = ...,
+    params: Any = ...,
+    tokenizer: Any = ...,
     shard: tuple[int, int] | str,
-    **options: Unpack[ScoreOptions],
+    run: Run | None = ...,
+    **options: Unpack[RunOptions],
 ) -> None: ...
 def score(
     model: Any,
     texts: Any,
-    scores: str | Sequence[str] = ("loss", "min_k_plus_plus"),
+    scores: Scoring = ("loss", "min_k_plus_plus"),
     *,
     revision: str | None = None,
-    reference: Any = None,
-    corpus: Any = None,
-    prefix: Any = None,
-    member_prefix: Any = None,
-    population: Any = None,
-    tune_on: Any = None,
     params: Any = None,
     tokenizer: Any = None,
-    dtype: Any = None,
-    token_budget: int | None = None,
-    max_length: int | None = None,
-    long_texts: str = "window",
-    progress: bool = True,
-    store: str | os.PathLike[str] | None = None,
-    device: Any = None,
-    devices: Any = None,
-    shard_params: bool = False,
     shard: tuple[int, int] | str | None = None,
-    job: str = "",
-    on_batch: Callable[[int, int], None] | None = None,
+    run: Run | None = None,
+    **options: Unpack[RunOptions],
 ) -> Scores | None:
     """Score texts under a language model. All scores are loss-like: LOWER = MORE member-like.
 
@@ -108,48 +85,22 @@ def score(
       model: a checkpoint folder or hub id, "owner/name" or "owner/name@revision"; or a `LanguageModel` with `params`
         and `tokenizer`; or the triple (lm, params, tokenizer) that `tdd.load` returns.
       texts: a path, a sequence of strings, a column or table, or `Texts`; see `tdd.texts.load_texts`.
-      scores: names in `tdd.scoring.scores.SCORES`, with options after a colon: "max_renyi:gamma=inf,k=0".
+      scores: one or several: by name, with options after a colon, "max_renyi:gamma=inf,k=0", or as values,
+        `tdd.scores.MaxRenyi(gamma="inf", k=0)`; a mapping gives each column its name. What a score needs beside model
+        and texts are its fields: `tdd.scores.ReCall(prefix=unseen)` or "recall:prefix=unseen.jsonl",
+        `tdd.scores.Lira(references=[a, b])` or "lira:references=A,references=B". No scored text may be among the texts
+        that a score was given.
       revision: branch, tag or commit of the model, where that is a hub id.
-      reference: further model for the scores "reference", "lira" and "rmia", in any form that `model` takes except a
-        bare LanguageModel, or a list of several. They must not have been trained on the texts.
-      corpus: texts that stand for training data at large, for the score "dc_pdd", as `texts`.
-        `tdd.scoring.corpus.read_corpus` counts their tokens once for several calls.
-      prefix: texts that the model has not seen, as `texts`, for the scores "recall" and "con_recall": joined without a
-        separator, they go before every text, and the longest window is shorter by their tokens.
-      member_prefix: texts that the model was trained on, likewise, for the score "con_recall".
-      population: texts that no model was trained on, as `texts`, for the score "rmia".
-      tune_on: texts that the model has not seen, as `texts`, for the score "fsd": a copy of it is fine-tuned on them.
-        No scored text may be in one of these five.
       params, tokenizer: the parameters and the tokenizer, where `model` is a LanguageModel.
-      dtype: dtype of the parameters ("float32", "bfloat16"); None keeps them as stored.
-      token_budget: tokens per batch and device, 2,048 on CPU and 16,384 elsewhere by default; half of it for gradient
-        norms. Halved during the run if the memory is exceeded.
-      max_length: longest window in tokens; by default the model's own limit.
-      long_texts: "window": every token scored exactly once, in windows whose last is extended to the left;
-        "truncate": tokens beyond the limit are dropped, and the text with them; "error": no text may be longer.
-        For the score "grad_norm", "window" means "error".
-      progress: show a progress bar if standard error is a terminal.
-      store: folder in which the statistics of every row of tokens are kept, `tdd.scoring.store.ScoreStore`. The
-        same call after an interruption continues there and ends with the same numbers to the bit; another call takes
-        from there what has been computed with the same model and versions, up to 1e-5 relative where the batch had
-        another shape. Several processes may use one store at once. Who can write the folder must be trusted: its
-        hashes tell damage, not forged scores.
-      device: "cpu", "gpu", "tpu", with an index as in "gpu:1", or a `jax.Device`; by default JAX's first.
-      devices: several devices, each with its own batches: "all" of this process, how many, or a sequence of
-        `jax.Device`. The numbers do not depend on it: each device does what a single one would do.
-      shard_params: divide the parameters over the devices, which gather them layer by layer when they need them: for
-        models that do not fit on one device. A checkpoint is loaded straight into the shards.
       shard: (i, n) or "i/n", from 0: compute only part i of n of the batches, into `store`, and return None. Shards may
         run at once, on all hosts that share the folder. The same call without a shard then takes everything from the
         store and computes what is missing; its table is that of a single call to the last bit.
-      job: any name, the same in all shards and the call that joins them, if several runs with shards use one store.
-      on_batch: called with (batches done, batches in all) after each batch; in a shard those of the shard. Of texts
-        that are not tokenised yet (more than 4 million characters are tokenised while others are computed) the
-        batches are estimated.
+      run: how to run; see `tdd.Run`.
+      **options: fields of `tdd.Run`, in the place of those of `run`: device, devices, dtype, store, long_texts, ...
 
     Returns:
-      `Scores`, a column for each name as it was written; NaN where a score does not exist (a text whose lowercased
-      or reference form has fewer than two tokens; counted in the log). None with a shard.
+      `Scores`, a column for each score as it was written, without what it was given; NaN where a score does not exist
+      (a text whose lowercased or reference form has fewer than two tokens; counted in the log). None with a shard.
 
     Processes that `jax.distributed` connects each compute everything, unless each has its part by `shard`. With
     shard_params=True they divide the parameters over all their devices, compute in step, and get the same table.
@@ -163,38 +114,41 @@ def score(
     for each text of two blocks of 4 million characters; the next block is tokenised while the devices compute one. Of
     several references that are checkpoints one is in memory at a time, and several blocks are tokenised anew for each.
     """
-    beside = {
-        "reference": reference, "corpus": corpus, "prefix": prefix, "population": population, "tune_on": tune_on,
-        "member_prefix": member_prefix,
-    }  # fmt: skip
-    requests = _requests(scores, beside, long_texts)
-    where = find_devices(device, devices, shard_params=shard_params)
-    budget = default_budget(where.platform) if token_budget is None else check_budget(token_budget)
+    how = as_run(run, options)
+    given = as_scores(scores)
+    check_complete(given.values())
+    where = how.find_devices()
+    budget, long_texts = how.budget(where.platform), how.long_texts or "window"
     table = load_texts(texts)
-    part = as_shard(shard, store)
+    part = as_shard(shard, how.store)
     check_not_in_step(part, spans=where.spans)
-    options = {
-        "scores": [request.label for request in requests], "dtype": None if dtype is None else str(dtype),
-        "token_budget": budget, "max_length": max_length, "long_texts": long_texts,
+    layout = {
+        "scores": [*given], "dtype": None if how.dtype is None else str(how.dtype),
+        "token_budget": budget, "max_length": how.max_length, "long_texts": long_texts,
     }  # fmt: skip
-    facts = {**options, "texts": table.sha256, **versions()}
-    _check_alike_inputs(facts, f"{model}@{revision}", [model, reference], where)
-    check_references(reference, at_revision(model, revision))
-    audited = find_model("model", at_revision(model, revision), params, tokenizer, dtype, where)
-    requests, models, read, of_beside = _with_beside(requests, beside, audited, table, dtype, where)
-    cut = {"max_length": max_length, "long_texts": long_texts, "beside": read}
-    prepare: Any = functools.partial(ScoreRun.prepare, requests=requests, models=models, **cut)
-    blocks = ahead(prepare, in_turns(table, models))
-    done, log = _run_blocks(
-        blocks, models, where, part, len(table), budget, {**facts, **of_beside}, store, job, progress, on_batch
-    )
+    facts = {**layout, "texts": table.sha256, **versions()}
+    others = [as_models(models) for models in given_by_name(given.values(), "model").values()]
+    _check_alike_inputs(facts, f"{model}@{revision}", model, [one for models in others for one in models], where)
+    for models in others:
+        check_references(models, at_revision(model, revision))
+    audited = find_model("model", at_revision(model, revision), params, tokenizer, how.dtype, where)
+    given = loaded(given)
+    check_scorable(given, table)
+    tasks = tasks_of(given, audited, how.dtype, where)
+    prepare: Any = functools.partial(ScoreRun.prepare, tasks=tasks, max_length=how.max_length, long_texts=long_texts)
+    blocks = ahead(prepare, in_turns(table, tasks.models))
+    done, log = _run_blocks(blocks, tasks.models, where, part, len(table), budget, {**facts, **tasks.facts}, how)
     if part is not None:
         return None if log is None else log.finish(part)
     if log is not None:
         log.forget()
     whole = joined(done)
-    provenance = {**options, **of_beside, **_provenance(whole, models, table, where, options, stored=store is not None)}
-    return _table(whole, requests, table, provenance | _parameters(requests))
+    provenance = {
+        **layout,
+        **tasks.facts,
+        **_provenance(whole, tasks, table, where, layout, stored=how.store is not None),
+    }
+    return _table(whole, tasks, table, provenance | _parameters(given))
 
 
 def _run_blocks(
@@ -205,12 +159,10 @@ def _run_blocks(
     num_texts: int,
     budget: int,
     facts: dict[str, Any],
-    store: str | os.PathLike[str] | None,
-    job: str,
-    progress: bool,
-    on_batch: Callable[[int, int], None] | None,
+    how: Run,
 ) -> tuple[list[BlockScores], ShardLog | None]:
     """What is kept of each block once it is computed, nothing in a shard; and the notes of the shards in the store."""
+    store = how.store
     done: list[BlockScores] = []
     log = None
     with contextlib.ExitStack() as stack:
@@ -222,8 +174,8 @@ def _run_blocks(
         alone = part is None and not where.spans and not first.turn.later
         planner = Planner(models, where, budget, open_store, alone=alone)
         runners = Runners(models, where)
-        advance = stack.enter_context(progress_bar("scoring", 1, enabled=progress and where.leads))
-        tracker = _Progress(num_texts, advance, on_batch)
+        advance = stack.enter_context(progress_bar("scoring", 1, enabled=how.progress and where.leads))
+        tracker = _Progress(num_texts, advance, how.on_batch)
         waiting: dict[int, tuple[ScorePlan, list[tuple[int, Batch]]]] = {}  # blocks whose models have turns to come
         for block in itertools.chain([first], blocks):
             number, texts, of, later = block.turn
@@ -233,7 +185,7 @@ def _run_blocks(
                 if where.spans:
                     check_alike({**facts, "batches": plan.batches_digest()})
                 if store is not None and log is None:
-                    log = ShardLog(store, facts, job)
+                    log = ShardLog(store, facts, how.job)
                     if part is not None:
                         log.begin(part)
                 if log is not None and part is None and tracker.all_stored and plan.num_stored < plan.num_rows:
@@ -253,82 +205,19 @@ def _run_blocks(
     return done, log
 
 
-def _requests(scores: Any, beside: Mapping[str, Any], long_texts: str) -> list[ScoreRequest]:
-    """The scores, whose names, what they need beside model and texts, and treatment of long texts have been checked."""
-    requests = [parse_score(name) for name in check_score_names(scores)]
-    check_given(requests, beside)
-    if long_texts not in ("window", "truncate", "error"):
-        raise InputError(
-            f"long_texts={long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
-        )
-    return requests
-
-
-def _check_alike_inputs(facts: Mapping[str, Any], model: str, given: Sequence[Any], where: Devices) -> None:
+def _check_alike_inputs(
+    facts: Mapping[str, Any], name: str, model: Any, references: Sequence[Any], where: Devices
+) -> None:
     """Compare what the processes that compute in step were given: models too where all of them have names."""
     if not where.spans:
         return
-    flat = [one for part in given for one in (part if isinstance(part, list) else [part])]
-    named = all(one is None or isinstance(one, (str, os.PathLike)) for one in flat)
-    check_alike({**facts, **({"model": model, "reference": str(given[1])} if named else {})})
+    named = all(isinstance(one, (str, os.PathLike)) for one in (model, *references))
+    check_alike({**facts, **({"model": name, "reference": [*map(str, references)]} if named else {})})
 
 
-def _with_beside(
-    requests: list[ScoreRequest], beside: Mapping[str, Any], model: Model, texts: Texts, dtype: Any, where: Devices
-) -> tuple[list[ScoreRequest], dict[str, Model], dict[str, Any], dict[str, Any]]:
-    """The scores with the frequencies of the corpus, all models, the other texts beside, and what identifies these.
-
-    None of the texts may be among them.
-    """
-    given = {name: beside[name] for name in TEXTS_BESIDE if beside[name] is not None}
-    models = {"text": model}
-    if not given:
-        return requests, models | find_references(beside["reference"], dtype, where), {}, {}
-    from tdd.scoring.corpus import Corpus, check_apart, facts_of, read_corpus, read_prefix
-
-    loaded: dict[str, Any] = {name: one if isinstance(one, Corpus) else load_texts(one) for name, one in given.items()}
-    check_apart({name: one.texts if isinstance(one, Corpus) else one for name, one in loaded.items()}, texts)
-    read: dict[str, Any] = {}
-    facts: dict[str, Any] = {}
-    for name, one in loaded.items():
-        if name == "corpus":
-            counted = read_corpus(one, model.tokenizer, model.lm.vocab_size)
-            requests, facts[name] = (
-                [request.with_corpus(counted.log_frequency) for request in requests],
-                counted.facts(),
-            )
-        elif name.endswith("prefix"):
-            read[name] = read_prefix(one, model.tokenizer, model.lm.vocab_size)
-            facts[name] = {**facts_of(one), "tokens": len(read[name])}
-        elif name == "tune_on":
-            models["tuned"], record = _tuned(model, one, requests, where)
-            facts[name] = {**facts_of(one), **record}
-        else:
-            read[name], facts[name] = one, facts_of(one)
-    return requests, models | find_references(beside["reference"], dtype, where), read, facts
-
-
-def _tuned(
-    model: Model, texts: Texts, requests: Sequence[ScoreRequest], where: Devices
-) -> tuple[Model, dict[str, Any]]:
-    """The model after fine-tuning, and how it was made."""
-    from tdd.lab.train import tune
-    from tdd.scoring.scores.fsd import tuning_of
-
-    options = tuning_of(requests)
-    if where.shard_params:
-        raise InputError("tune_on with shard_params=True: a model that is fine-tuned must fit on one device")
-    with jax.default_device(where.home):
-        params, record = tune(model.lm, model.parameters(), model.tokenizer, texts.texts, **options)
-    return Model(model.lm, params, model.tokenizer, f"{model.name}, fine-tuned"), record
-
-
-def _parameters(requests: Sequence[ScoreRequest]) -> dict[str, Any]:
+def _parameters(scores: Mapping[str, Score]) -> dict[str, Any]:
     """The options of the scores, defaults included, which must be fixed before results are seen."""
-    known = {
-        request.label: {name: str(value) for name, value in request.parameters.items() if name != "log_frequency"}
-        for request in requests
-    }
+    known = {label: {name: str(value) for name, value in score.parameters.items()} for label, score in scores.items()}
     return {"parameters": {label: options for label, options in known.items() if options}}
 
 
@@ -369,13 +258,9 @@ class _Progress:
         return -(-count * self._num_texts // self._texts)
 
 
-def _table(whole: BlockScores, requests: Sequence[ScoreRequest], texts: Texts, provenance: Mapping[str, Any]) -> Scores:
+def _table(whole: BlockScores, tasks: Tasks, texts: Texts, provenance: Mapping[str, Any]) -> Scores:
     """The finished scores; those that do not exist are counted in the log."""
-    evidence, rows, tuned = whole.evidence(), whole.by_name("rows"), whole.by_name("tuned")
-    values = {
-        request.label: request.finish(rows[request.label], evidence._replace(tuned_rows=tuned.get(request.label)))
-        for request in requests
-    }
+    values = {label: whole.values(label, tasks) for label in tasks.scores}
     for label, column in values.items():
         if missing := int(np.isnan(column).sum()):
             _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(texts))
@@ -384,7 +269,7 @@ def _table(whole: BlockScores, requests: Sequence[ScoreRequest], texts: Texts, p
 
 def _provenance(
     whole: BlockScores,
-    models: Mapping[str, Model],
+    tasks: Tasks,
     table: Texts,
     where: Devices,
     options: Mapping[str, Any],
@@ -392,10 +277,10 @@ def _provenance(
     stored: bool,
 ) -> dict[str, Any]:
     """The model, texts, devices and batches that a table of scores was computed with."""
-    references = [model.name for name, model in models.items() if name.startswith("reference")]
+    models, references = tasks.models, names_of_references(tasks.models)
     counts = whole.counts
     provenance: dict[str, Any] = {
-        "model": models["text"].name,
+        "model": models[OWN].name,
         "reference": references if len(references) > 1 else next(iter(references), None),
         "texts_sha256": table.sha256,
         "device": ", ".join(map(str, where.devices)),
@@ -404,7 +289,7 @@ def _provenance(
     }
     if where.spans:
         provenance["num_processes"] = jax.process_count()
-    if (read_from := getattr(models["text"].tokenizer, "read_from", None)) is not None:
+    if (read_from := getattr(models[OWN].tokenizer, "read_from", None)) is not None:
         provenance["tokenizer"] = read_from
     provenance |= {"prepends_bos": whole.prepends_bos, "num_windows": counts["windows"]}
     if options["long_texts"] == "truncate":
@@ -413,8 +298,8 @@ def _provenance(
     provenance |= {"batch_shapes": _shapes(whole, gradient=False), "padding_share": padding}
     if stored:
         provenance["num_stored_before"] = counts["stored"]
-    if ("grad_norm", "") in whole.columns:
-        fast = models["text"].lm.grad_sqnorm is not None
+    if not tasks.windowed:
+        fast = models[OWN].lm.grad_sqnorm is not None
         provenance["gradient"] = {
             "definition": "Euclidean norm of the gradient of the summed loss over all parameters, tied ones once",
             "computed_by": "norm probe, a batch at a time" if fast else "automatic differentiation, text by text",
@@ -426,4 +311,4 @@ def _provenance(
 
 def _shapes(whole: BlockScores, *, gradient: bool) -> list[tuple[int, int]]:
     """The shapes of the batches, of those with gradients or of the others."""
-    return sorted({(size, length) for kind, size, length in whole.shapes if (kind == "gradient") == gradient})
+    return sorted({(size, length) for kind, size, length in whole.shapes if is_gradient(kind) == gradient})

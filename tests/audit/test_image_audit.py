@@ -147,8 +147,8 @@ def test_command(model, tmp_path, monkeypatch, capsys):
         model, tmp_path / "candidates.csv", tmp_path / "calibration.csv", alpha=0.2, image_field="photo", progress=False
     )
     assert (tmp_path / "run" / "items.csv").read_bytes() == b"".join(to_csv(expected.items))
-    assert main([*command, "--prefix", "other.txt"]) != 0
-    assert "prefix: for texts" in capsys.readouterr().err
+    assert main([*command, "--max-length", "9"]) != 0
+    assert "max_length: for texts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,6 @@ def test_command(model, tmp_path, monkeypatch, capsys):
     [
         ({"method": "ktd"}, "needs knockoffs"),
         ({"text_field": "image"}, "text_field: for texts"),
-        ({"reference": "other"}, "reference: for texts"),
         ({"max_length": 9}, "max_length: for texts"),
         ({"max_length": 0}, "max_length: for texts"),
         ({"flagged": np.array(["i0", "i1"])}, "flagged: for texts"),

@@ -17,7 +17,7 @@ from PIL import Image
 import tdd
 from tdd.audit import images as scoring
 from tdd.audit.image_files import image_rows
-from tdd.audit.images import _DESCRIPTION, INSTRUCTION, SLICES, _batch_size, _read_and_describe
+from tdd.audit.images import _DESCRIPTION, INSTRUCTION, SLICES, _batch_size, _read_and_describe, of_slice
 from tdd.cli import main
 from tdd.device_kinds import DeviceKind
 from tdd.models import decoder, vision
@@ -186,10 +186,10 @@ def test_what_precedes_an_unreadable_image_is_kept(model, tmp_path, monkeypatch)
     monkeypatch.setattr(scoring, "_batch_size", lambda *_: 6)
     options = {"files": files, "store": tmp_path / "store", "progress": False}
     with pytest.raises(InputError, match="index 4: the image cannot be read"):
-        scoring.score_image_files(model, texts, ["max_renyi image"], **options)
+        scoring.score_image_files(model, texts, {"max_renyi image": of_slice("max_renyi image")}, **options)
     monkeypatch.setattr(scoring, "_read_and_describe", None)  # nothing is computed again
     before = tdd.load_texts(image_rows(table[:4], "image")[0], text_field="image")
-    found = scoring.score_image_files(model, before, ["max_renyi image"], **options)
+    found = scoring.score_image_files(model, before, {"max_renyi image": of_slice("max_renyi image")}, **options)
     assert np.isfinite(found["max_renyi image"]).all()
 
 
@@ -307,6 +307,6 @@ def test_command(model, tmp_path, monkeypatch, capsys):
     )
     assert [float(row[2]) for row in rows] == [*expected["max_renyi:gamma=1,k=1 image"]]
     capsys.readouterr()
-    for option in (("--reference", "other"), ("--long-texts", "truncate"), ("--ray", "host:1")):
+    for option in (("--max-length", "9"), ("--long-texts", "truncate"), ("--ray", "host:1")):
         assert main([*command, *option]) != 0
         assert f"{option[0]} is for texts" in capsys.readouterr().err

@@ -94,7 +94,7 @@ def test_a_folder_is_continued_and_shown_again(run, trained_on, found, folder):
     assert record["result"] == found.run["result"]
     assert report.verdict == found.run["outcome"]
     assert run(trained_on, out=folder).run["result"] == found.run["result"]
-    for other in ({"score": "min_k"}, {"score": "recall", "prefix": ["green hill under stars"]}):
+    for other in ({"score": "min_k"}, {"score": tdd.scores.ReCall(["green hill under stars"])}):
         with pytest.raises(InputError, match="other inputs or options"):
             run(trained_on, out=folder, **other)
 
@@ -156,15 +156,15 @@ def test_messages(documents, options, message):
 def test_what_cannot_be_found_and_copies_are_said(tmp_path):
     texts = random_texts(2, seed=3, shortest=8)
     documents = [{"text": texts[i], "document": "a", "published": int(not n)} for n, i in enumerate((0, 0, 1))]
-    options = {"score": "recall", "out": tmp_path, "progress": False}
-    run = tdd.run_version_test(scored_model(2), documents, prefix=["w1 w2 w3"], **options).run
+    options = {"out": tmp_path, "progress": False}
+    run = tdd.run_version_test(scored_model(2), documents, score=tdd.scores.ReCall(["w1 w2 w3"]), **options).run
     warnings = run["warnings"]
     assert any("the smallest p-value to expect from these sizes is 0.333, above" in warning for warning in warnings)
     assert any("1 documents have a private version that is equal" in warning for warning in warnings)
     assert "prefix" in run["options"]
     assert any("That prefix" in point for point in run["open_points"])
     with pytest.raises(InputError, match="other inputs or options"):
-        tdd.run_version_test(scored_model(2), documents, prefix=["w3 w2 w1"], **options)
+        tdd.run_version_test(scored_model(2), documents, score=tdd.scores.ReCall(["w3 w2 w1"]), **options)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom, fisher_exact
 
 from tdd.audit import preparation as module
-from tdd.audit.assemble import Items, assemble
+from tdd.audit.assemble import Shown, assemble
 from tdd.audit.blind_baseline import blind_baseline
 from tdd.audit.decide import choose, evidence_of
 from tdd.audit.preparation import Marks, preparation, text_marks
@@ -164,7 +164,7 @@ def test_nine_texts_of_another_source_are_not_called_checked():
     tables = {"calibration": {"loss": rng.normal(size=9)}, "candidate": {"loss": rng.normal(size=40)}}
     choices = choose("ptdi", alpha=0.2, delta=0.05, seed=0, null=None, others={}, out=None)
     evidence = evidence_of(choices.procedure, tables, ["loss"], knockoffs=[], clusters=(), calibration_clusters=())
-    items = Items([str(i) for i in range(40)], tables["candidate"], np.full(40, -1), {"id": np.arange(9)}, None, ())
+    items = Shown([str(i) for i in range(40)], tables["candidate"], np.full(40, -1), {"id": np.arange(9)}, None, ())
     checks = {"blind_baseline": blind_baseline(known, candidates, seed=0, level=0.0025)}
     run = assemble(choices, evidence, items, options={}, inputs={}, checks=checks).run
     assert run["outcome"].startswith("Not tested: whether words and length alone")

@@ -54,7 +54,7 @@ def test_scores_follow_the_revision(hub):
     behind = tdd.score("owner/tiny@step2", texts(4, 0), "loss", progress=False)
     np.testing.assert_array_equal(behind["loss"], columns[1])
     assert behind.provenance["model"] == "owner/tiny@step2"
-    reference = tdd.score("owner/tiny@step3", texts(4, 0), "reference", reference="owner/tiny@step2", progress=False)[
+    reference = tdd.score("owner/tiny@step3", texts(4, 0), tdd.scores.Reference("owner/tiny@step2"), progress=False)[
         "reference"
     ]
     np.testing.assert_array_equal(reference, columns[2] - columns[1])

@@ -497,75 +497,88 @@ def test_help_fits_80_columns(name, monkeypatch, capsys):
 
 
 def test_a_corpus_is_counted_recorded_and_kept_apart(checkpoint, files, tmp_path, capsys):
-    """`--corpus` for dc_pdd: in the provenance, in the identity of an audit, and without the audited texts."""
+    """The corpus of dc_pdd: in the provenance, in the identity of an audit, and without the audited texts."""
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"text": f"w{i} w{i + 1} w3"}) + "\n" for i in range(30)))
-    scored = ("score", checkpoint, files["candidates"], "--score", "dc_pdd,acmia", "--out", tmp_path / "s.csv")
-    status, out = run(*scored, "--corpus", corpus, "--quiet", "--json", capsys=capsys)
+    scored = ("score", checkpoint, files["candidates"], "--out", tmp_path / "s.csv")
+    given = f"dc_pdd:corpus={corpus}"
+    status, out = run(*scored, "--score", f"{given},acmia", "--quiet", "--json", capsys=capsys)
     assert status == 0, out.err
     recorded = json.loads(out.out)["provenance"]["corpus"]
     assert (recorded["texts"], recorded["source"]) == (30, str(corpus))
 
     audited = ("audit", checkpoint, "--candidates", files["candidates"], "--calibration", files["calibration"])
-    audited = (*audited, "--score", "dc_pdd", "--alpha", "0.2", "--out", tmp_path / "run", "--quiet")
-    status, out = run(*audited, "--corpus", corpus, capsys=capsys)
+    audited = (*audited, "--alpha", "0.2", "--quiet")
+    status, out = run(*audited, "--out", tmp_path / "run", "--score", given, capsys=capsys)
     assert status == 3, out.err  # beside 30 texts most items have one value
     options = json.loads((tmp_path / "run" / "run.json").read_text())["options"]
     assert options["corpus"] == recorded["sha256"]
     corpus.write_text(corpus.read_text() + json.dumps({"text": "one more"}) + "\n")
-    status, out = run(*audited, "--corpus", corpus, capsys=capsys)
+    status, out = run(*audited, "--out", tmp_path / "run", "--score", given, capsys=capsys)
     assert status == 2
     assert "a run of other inputs or options" in out.err
 
     leaking = tmp_path / "leaking.jsonl"
     known = json.loads(files["calibration"].read_text().splitlines()[4])["text"]
     leaking.write_text(corpus.read_text() + json.dumps({"text": known}) + "\n")
-    status, out = run(*audited[:-3], "--quiet", "--out", tmp_path / "new", "--corpus", leaking, capsys=capsys)
+    status, out = run(*audited, "--out", tmp_path / "new", "--score", f"dc_pdd:corpus={leaking}", capsys=capsys)
     assert status == 2
     assert "calibration-4" in out.err
     assert not (tmp_path / "new" / "run.json").exists()
 
 
 def test_a_prefix_is_recorded_and_kept_apart(checkpoint, files, tmp_path, capsys):
-    """`--prefix` and `--member-prefix`: in the provenance, in the identity of an audit, and without its texts."""
+    """The prefixes of recall and con_recall: in the provenance, in the identity of an audit, and without its texts."""
     prefix, members = tmp_path / "unseen.jsonl", tmp_path / "seen.jsonl"
     prefix.write_text('{"text": "w1 w2 w3"}\n{"text": "w4 w5"}\n')
     members.write_text('{"text": "w6 w7 w8"}\n')
-    scored = ("score", checkpoint, files["candidates"], "--score", "recall,con_recall", "--out", tmp_path / "s.csv")
-    status, out = run(*scored, "--prefix", prefix, "--member-prefix", members, "--quiet", "--json", capsys=capsys)
+    scored = ("score", checkpoint, files["candidates"], "--out", tmp_path / "s.csv")
+    given = f"recall:prefix={prefix},con_recall:prefix={prefix};member_prefix={members}"
+    status, out = run(*scored, "--score", given, "--quiet", "--json", capsys=capsys)
     assert status == 0, out.err
     recorded = json.loads(out.out)["provenance"]
     assert (recorded["prefix"]["texts"], recorded["member_prefix"]["source"]) == (2, str(members))
 
     audited = ("audit", checkpoint, "--candidates", files["candidates"], "--calibration", files["calibration"])
-    audited = (*audited, "--score", "recall", "--alpha", "0.2", "--quiet", "--out", tmp_path / "run")
-    status, out = run(*audited, "--prefix", prefix, capsys=capsys)
+    audited = (*audited, "--alpha", "0.2", "--quiet", "--out", tmp_path / "run")
+    status, out = run(*audited, "--score", f"recall:prefix={prefix}", capsys=capsys)
     assert status == 0, out.err
     options = json.loads((tmp_path / "run" / "run.json").read_text())["options"]
     assert options["prefix"] == recorded["prefix"]["sha256"]
-    status, out = run(*audited, "--prefix", members, capsys=capsys)
+    status, out = run(*audited, "--score", f"recall:prefix={members}", capsys=capsys)
     assert status == 2
     assert "a run of other inputs or options" in out.err
 
     known = json.loads(files["calibration"].read_text().splitlines()[4])["text"]
     prefix.write_text(json.dumps({"text": known}) + "\n")
-    status, out = run(*audited[:-1], tmp_path / "new", "--prefix", prefix, capsys=capsys)
+    status, out = run(*audited[:-1], tmp_path / "new", "--score", f"recall:prefix={prefix}", capsys=capsys)
     assert status == 2
     assert "calibration-4" in out.err
     assert "in prefix" in out.err
 
 
 def test_further_models_and_texts_have_options(checkpoint, files, tmp_path, capsys):
-    """`--reference` twice, `--population` and `--tune-on`: in the provenance; a leak is refused by an audit."""
+    """Reference models, a population and texts to tune on: in the provenance; a leak is refused by an audit."""
     unseen, other = tmp_path / "unseen.jsonl", tmp_path / "other"
     unseen.write_text("".join(json.dumps({"text": f"w{i} w{i + 1} w3 w4"}) + "\n" for i in range(8)))
     more = tmp_path / "more"
     for folder, moved in ((other, 0.1), (more, 0.2)):
         stored = {name: value + moved for name, value in gpt2_files.tensors(gpt2_files.CONFIG).items()}
         gpt2_files.write(folder, stored=stored)
-    scored = ("score", checkpoint, files["candidates"], "--score", "lira,rmia,fsd:of=min_k;k=0.5;rank=2;epochs=1")
-    given = ("--reference", other, "--reference", more, "--population", unseen, "--tune-on", unseen)
-    status, out = run(*scored, *given, "--out", tmp_path / "s.csv", "--quiet", "--json", capsys=capsys)
+    models = f"references={other};references={more}"
+    given = f"lira:{models},rmia:{models};population={unseen},fsd:of=min_k;k=0.5;rank=2;epochs=1;tune_on={unseen}"
+    status, out = run(
+        "score",
+        checkpoint,
+        files["candidates"],
+        "--score",
+        given,
+        "--out",
+        tmp_path / "s.csv",
+        "--quiet",
+        "--json",
+        capsys=capsys,
+    )
     assert status == 0, out.err
     recorded = json.loads(out.out)["provenance"]
     assert recorded["reference"] == [str(other), str(more)]
@@ -574,7 +587,10 @@ def test_further_models_and_texts_have_options(checkpoint, files, tmp_path, caps
     known = json.loads(files["calibration"].read_text().splitlines()[4])["text"]
     unseen.write_text(unseen.read_text() + json.dumps({"text": f"{known} "}) + "\n")
     audited = ("audit", checkpoint, "--candidates", files["candidates"], "--calibration", files["calibration"])
-    status, out = run(*audited, "--score", "fsd:rank=2", "--tune-on", unseen, "--quiet", capsys=capsys)
+    status, out = run(*audited, "--score", f"fsd:rank=2;tune_on={unseen}", "--quiet", capsys=capsys)
     assert status == 2
     assert "calibration-4" in out.err
     assert "in tune_on" in out.err
+    with pytest.raises(SystemExit):
+        main([*map(str, audited), "--tune-on", str(unseen)])
+    assert "tune_on belongs to the scores that need it: write --score 'fsd:tune_on=...'" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import pytest
 import tdd
 from tdd import InputError, score_log_probs
 from tdd.cli import main
+from tdd.scoring.scores import Reference
 
 RNG = np.random.default_rng(4)
 TEXTS = {f"t{i}": " ".join(f"Word{j}" for j in RNG.integers(0, 50, 3 + 4 * i)) for i in range(9)}
@@ -57,7 +58,7 @@ def test_scores_that_need_texts():
 def test_second_dumps_are_matched_by_id():
     lower = [{**record, "text": record["text"].lower()} for record in reversed(dump(1, extra=2))]
     other = list(reversed(dump(2)))
-    found = score_log_probs(dump(), ("lowercase", "reference"), lowercase=lower, reference=other)
+    found = score_log_probs(dump(), ("lowercase", Reference(other)), lowercase=lower)
     pairs = zip(dump(), reversed(lower), reversed(other), strict=True)
     for i, (record, lowered, reference) in enumerate(pairs):
         loss, low, ref = (-numbers(r).mean() for r in (record, lowered, reference))
@@ -68,14 +69,14 @@ def test_second_dumps_are_matched_by_id():
 
 
 def test_another_tokenizer_is_compared_per_byte():
-    found = score_log_probs(dump(), "reference", reference=dump(2, extra=1, texts=False))
+    found = score_log_probs(dump(), Reference(dump(2, extra=1, texts=False)))
     assert found.provenance["reference_unit"] == "byte"
     for i, (a, b, text) in enumerate(zip(dump(), dump(2, extra=1), TEXTS.values(), strict=True)):
         np.testing.assert_allclose(
             found["reference"][i], (numbers(b).sum() - numbers(a).sum()) / len(text.encode()), rtol=1e-12
         )
     with pytest.raises(InputError, match="both losses must be per byte of text, and 9 rows have no text"):
-        score_log_probs(dump(texts=False), "reference", reference=dump(2, extra=1))
+        score_log_probs(dump(texts=False), Reference(dump(2, extra=1)))
 
 
 def samples(seed):
@@ -86,7 +87,7 @@ def samples(seed):
 
 
 def test_sums():
-    found = score_log_probs(samples(0), ("loss_per_byte", "reference"), reference=samples(2))
+    found = score_log_probs(samples(0), ("loss_per_byte", Reference(samples(2))))
     tokens = score_log_probs(dump(), "loss_per_byte")
     np.testing.assert_allclose(found["loss_per_byte"], tokens["loss_per_byte"], rtol=1e-12)
     difference = found["loss_per_byte"] - score_log_probs(dump(2), "loss_per_byte")["loss_per_byte"]
@@ -118,7 +119,7 @@ def test_refused_by_name():
     assert "'grad_norm' needs the model itself" in message
     assert "'recall' needs the model itself (prefix); see tdd.score" in message
     assert "'lowercase' needs a second dump: give lowercase=" in message
-    assert "'reference' needs a second dump: give reference=" in message
+    assert "'reference' needs a second dump: give model=" in message
     assert "'loss'" not in message
     with pytest.raises(InputError, match="there is no score 'perplexity'"):
         score_log_probs(dump(), "perplexity")
@@ -128,11 +129,11 @@ def test_dumps_that_do_not_fit():
     with pytest.raises(InputError, match="lowercase is given but no score uses it"):
         score_log_probs(dump(), "loss", lowercase=dump())
     with pytest.raises(InputError, match="1 ids of the scored texts are not in reference: 't8'"):
-        score_log_probs(dump(), "reference", reference=dump()[:-1])
+        score_log_probs(dump(), Reference(dump()[:-1]))
     with pytest.raises(InputError, match="the text of 't0' in lowercase is not the lowercased text"):
         score_log_probs(dump(), "lowercase", lowercase=dump())
     with pytest.raises(InputError, match="the text of 't0' in reference is not the same text"):
-        score_log_probs(dump(), "reference", reference=[{**r, "text": "x"} for r in dump()])
+        score_log_probs(dump(), Reference([{**r, "text": "x"} for r in dump()]))
 
 
 @pytest.mark.slow("long")

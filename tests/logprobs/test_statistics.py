@@ -266,8 +266,7 @@ def test_scores_that_statistics_do_not_suffice_for():
         refuses(
             [record()],
             f"reference needs the log-probabilities of whole texts, .*{lacks}",
-            "reference",
-            reference=[other],
+            tdd.scores.Reference([other]),
         )
     refuses([record(), without(record(1), "mu")], r"index 1: mu must be a list, one element a token, not None")
 

@@ -16,7 +16,7 @@ import tdd
 from benchmarks import tables
 from tdd.cli import _parser, main
 from tdd.demo.data import demo_files
-from tdd.scoring.scores import SCORES
+from tdd.scoring.scores.score import OWN
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -64,7 +64,7 @@ def test_links_lead_somewhere(name):
 
 
 def test_scores_are_named():
-    for name in SCORES:
+    for name in OWN:
         assert f"`{name}`" in page("tdd/scoring/README.md")
 
 

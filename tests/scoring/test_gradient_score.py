@@ -14,7 +14,7 @@ from word_tokenizer import word_tokenizer
 from tdd.records import TokenStats
 from tdd.scoring import programs
 from tdd.scoring.score import score
-from tdd.scoring.scores import Evidence, parse_score, score_rows
+from tdd.scoring.scores.score import parse_score, score_rows
 from tdd.validate import InputError
 
 NAMES = ("grad_norm", "grad_norm:reduction=mean")
@@ -180,7 +180,7 @@ def test_memory_errors_halve_the_batches(monkeypatch, caplog):
 def test_tables_of_statistics_and_norms():
     mask = np.array([[False, True, True, True], [False, True, False, False], [False] * 4])
     stats = TokenStats(*[np.zeros((3, 4))] * 8, mask=mask)
-    evidence = Evidence(grad_norm=np.array([6.0, 5.0, 0.0]))
+    evidence = {"gradient": np.array([6.0, 5.0, 0.0])}
     np.testing.assert_array_equal(score_rows(stats, "grad_norm", evidence), [6, 5, np.nan])
     np.testing.assert_array_equal(score_rows(stats, "grad_norm:reduction=mean", evidence), [2, 5, np.nan])
     with pytest.raises(InputError, match="reduction='max' is unknown; use 'sum'"):

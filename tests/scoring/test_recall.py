@@ -6,6 +6,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from given_scores import split, with_given
 from scored_models import ids, losses_of_tokens, random_texts, scored_model
 
 import tdd
@@ -19,6 +20,11 @@ UNSEEN, SEEN = random_texts(3, seed=5, shortest=4, longest=6), random_texts(2, s
 @pytest.fixture(scope="module")
 def model():
     return scored_model(3)
+
+
+def score(model, texts, scores, **options):
+    given, options = split(options)
+    return tdd.score(model, texts, with_given(scores, **given), **options)
 
 
 def without_prefixes(model):
@@ -42,11 +48,11 @@ def test_definition(form, bos):
     model = scored_model(3, bos=bos)
     texts = random_texts(9, seed=2, shortest=2, longest=30)
     options = {"token_budget": 64, "progress": False}
-    table = tdd.score(form(model), texts, NAMES, prefix=UNSEEN, member_prefix=SEEN, **options)
+    table = score(form(model), texts, NAMES, prefix=UNSEEN, member_prefix=SEEN, **options)
     for name, (i, text) in itertools.product(("recall", "con_recall", "loss"), enumerate(texts)):
         np.testing.assert_allclose(table[name][i], expected(model, text, name), rtol=1e-5, err_msg=name)
     # with gamma=1 rounding of the losses is not small beside their difference: the losses, then the difference
-    behind_members = tdd.score(form(model), texts, "recall", prefix=SEEN, **options)["recall"]
+    behind_members = score(form(model), texts, "recall", prefix=SEEN, **options)["recall"]
     for i, text in enumerate(texts):
         np.testing.assert_allclose(behind_members[i], expected(model, text, "recall", unseen=SEEN), rtol=1e-5)
     np.testing.assert_allclose(table["con_recall:gamma=1"], table["recall"] - behind_members, rtol=1e-9)
@@ -71,13 +77,13 @@ def test_windows_of_a_long_text_all_follow_the_prefix(model, form):
         losses += losses_of_tokens(model, before, tokens[start:stop])[first - start - 1 :].tolist()
         first = stop
     assert len(losses) == len(tokens) - 1
-    table = tdd.score(form(model), [text], ("recall", "loss"), prefix=UNSEEN, progress=False)
+    table = score(form(model), [text], ("recall", "loss"), prefix=UNSEEN, progress=False)
     np.testing.assert_allclose(table["recall"], -np.mean(losses) / table["loss"], rtol=1e-5)
 
 
 def test_a_text_is_cut_alike_with_and_without_the_prefix(model):
     text = random_texts(1, seed=8, shortest=120, longest=120)[0]
-    table = tdd.score(model, [text], "recall", prefix=UNSEEN, long_texts="truncate", progress=False)
+    table = score(model, [text], "recall", prefix=UNSEEN, long_texts="truncate", progress=False)
     kept = model[0].max_length - len(ids(model[2], "".join(UNSEEN)))
     assert table.num_tokens.tolist() == [kept - 1]
     cut = " ".join(text.split()[:kept])
@@ -89,34 +95,34 @@ def test_the_model_reads_the_prefix_once(model, monkeypatch):
     monkeypatch.setattr(
         prefixes.SuffixProgram, "put_prefix", lambda self, tokens: [read.append(1), plain(self, tokens)]
     )
-    tdd.score(model, random_texts(20, seed=2), "recall", prefix=UNSEEN, token_budget=64, progress=False)
+    score(model, random_texts(20, seed=2), "recall", prefix=UNSEEN, token_budget=64, progress=False)
     assert len(read) == 1
 
 
 def test_the_store_tells_prefixes_apart(model, tmp_path):
     texts, options = random_texts(6, seed=2, longest=30), {"store": tmp_path / "store", "progress": False}
-    first = tdd.score(model, texts, "recall", prefix=UNSEEN, **options)
-    more = tdd.score(model, [*texts, "one more"], "recall", prefix=UNSEEN, **options)
+    first = score(model, texts, "recall", prefix=UNSEEN, **options)
+    more = score(model, [*texts, "one more"], "recall", prefix=UNSEEN, **options)
     np.testing.assert_array_equal(more["recall"][:-1], first["recall"])
     assert more.provenance["num_stored_before"] == 2 * len(texts)
-    other = tdd.score(model, texts, "recall", prefix=SEEN, **options)
+    other = score(model, texts, "recall", prefix=SEEN, **options)
     assert other.provenance["num_stored_before"] == len(texts)  # without a prefix
     np.testing.assert_allclose(other["recall"][0], expected(model, texts[0], "recall", unseen=SEEN), rtol=1e-5)
 
 
 def test_shards_make_the_same_table(model, tmp_path):
     texts, options = random_texts(12, seed=2, longest=30), {"prefix": UNSEEN, "token_budget": 64, "progress": False}
-    whole = tdd.score(model, texts, "recall", **options)
+    whole = score(model, texts, "recall", **options)
     for i in range(2):
-        assert tdd.score(model, texts, "recall", shard=(i, 2), store=tmp_path / "store", **options) is None
-    joined = tdd.score(model, texts, "recall", store=tmp_path / "store", **options)
+        assert score(model, texts, "recall", shard=(i, 2), store=tmp_path / "store", **options) is None
+    joined = score(model, texts, "recall", store=tmp_path / "store", **options)
     np.testing.assert_array_equal(joined["recall"], whole["recall"])
 
 
 def test_devices_change_nothing(model):
     texts = random_texts(12, seed=2, longest=30)
     one, all_devices = (
-        tdd.score(model, texts, "recall", prefix=UNSEEN, progress=False, devices=devices)
+        score(model, texts, "recall", prefix=UNSEEN, progress=False, devices=devices)
         for devices in (1, len(jax.devices()))
     )
     np.testing.assert_array_equal(one["recall"], all_devices["recall"])
@@ -124,16 +130,14 @@ def test_devices_change_nothing(model):
 
 def test_whitespace_does_not_hide_a_text(model):
     with pytest.raises(InputError, match="1 of the texts to score is in prefix: '2'"):
-        tdd.score(model, ["w1 w2", "\tone two three "], "recall", prefix=["one two three"], progress=False)
+        score(model, ["w1 w2", "\tone two three "], "recall", prefix=["one two three"], progress=False)
 
 
 @pytest.mark.parametrize(
     ("scores", "options", "message"),
     [
-        ("recall", {}, "'recall' needs texts that the model has not seen: pass prefix="),
-        ("con_recall", {"prefix": UNSEEN}, "'con_recall' needs texts that the model was trained on: pass member_pref"),
-        ("loss", {"prefix": UNSEEN}, "prefix is given but no score uses it; add 'recall'"),
-        ("recall", {"prefix": UNSEEN, "member_prefix": SEEN}, "member_prefix is given but no score uses it"),
+        ("recall", {}, "'recall' needs texts that the model has not seen: give prefix="),
+        ("con_recall", {"prefix": UNSEEN}, "'con_recall' needs texts that the model was trained on: give member_pref"),
         ("con_recall:gamma=0", {"prefix": UNSEEN, "member_prefix": SEEN}, "gamma=0 must be a finite number above 0"),
         ("recall", {"prefix": random_texts(1, shortest=63, longest=63)}, "prefix has 63 tokens, which leaves no room"),
         ("recall", {"prefix": ["w1", " one two three\n"]}, "1 of the texts to score is in prefix: '1'; the score of a"),
@@ -142,5 +146,6 @@ def test_whitespace_does_not_hide_a_text(model):
     ],
 )  # fmt: skip
 def test_messages(model, scores, options, message):
+    given, options = split(options)
     with pytest.raises(InputError, match=message):
-        tdd.score(model, ["one two three"], scores, progress=False, **options)
+        tdd.score(model, ["one two three"], with_given(scores, **given), progress=False, **options)

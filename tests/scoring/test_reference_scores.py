@@ -12,14 +12,15 @@ import jax
 import numpy as np
 import pytest
 from decoder_specs import REQUIRED
+from given_scores import split, with_given
 from scipy import stats
 from scored_models import ids, losses_of_tokens, random_texts, scored_model
 
 import tdd
-from tdd.audit import models
 from tdd.lab.train import tune
 from tdd.models import source
-from tdd.scoring.scores import SCORES, Evidence, parse_score
+from tdd.scoring import models
+from tdd.scoring.scores.score import SCORES, parse_score
 from tdd.validate import InputError
 
 TEXTS = random_texts(9, seed=2, shortest=3, longest=14)
@@ -52,7 +53,8 @@ def losses_of_texts(model, texts):
 
 
 def run(model, scores, texts=TEXTS, **options):
-    return tdd.score(model, texts, scores, token_budget=128, progress=False, **options)
+    given, options = split(options)
+    return tdd.score(model, texts, with_given(scores, **given), token_budget=128, progress=False, **options)
 
 
 def assert_differences(found, exact, *losses):
@@ -89,7 +91,7 @@ def test_lira(model, references, losses):
 def test_lira_where_the_signals_differ():
     """Small losses, at which log(p / (1 - p)) is far from log p."""
     own, out = np.array([0.05, 1.2]), np.array([[0.1, 1.0], [0.3, 2.0], [0.2, 1.5]])
-    found = {name: parse_score(name).finish(own, Evidence(reference_loss=out)) for name in LIRA}
+    found = {name: parse_score(name).finish(own, {"reference": out}) for name in LIRA}
     for name, z in found.items():
         law, signal = lira(own, out, name)
         np.testing.assert_allclose(z, (signal - law.mean()) / law.std(), rtol=1e-12, err_msg=name)
@@ -118,17 +120,17 @@ def test_rmia(model, references, losses, name, a, gamma):
 def test_rmia_of_long_texts_does_not_underflow():
     """A loss of 800 nats a token is a probability of 0 even in float64."""
     request = parse_score("rmia")
-    evidence = Evidence(
-        reference_loss=np.array([[810.0, 790.0]]), population_loss=np.array([800.0, np.nan]),
-        reference_population_loss=np.array([[800.0, 1.0]]),
-    )  # fmt: skip
+    evidence = {
+        "reference": np.array([[810.0, 790.0]]), "population": np.array([800.0, np.nan]),
+        "population under reference": np.array([[800.0, 1.0]]),
+    }  # fmt: skip
     assert request.finish(np.array([799.0, 801.0]), evidence).tolist() == [0.0, 1.0]
     assert np.isnan(request.finish(np.array([np.nan, 1.0]), evidence)).tolist() == [True, False]
 
 
 def test_numpy_and_jax_agree(losses):
     own, out, population, of_population = losses
-    evidence = Evidence(reference_loss=out, population_loss=population, reference_population_loss=of_population)
+    evidence = {"reference": out, "population": population, "population under reference": of_population}
     for name in (*LIRA, "rmia", "reference"):
         finish = parse_score(name).finish
         narrow = jax.tree.map(lambda x: np.asarray(x, np.float32), evidence)
@@ -235,40 +237,39 @@ def test_several_checkpoints_are_in_memory_one_at_a_time(model, references, tmp_
         (pathlib.Path(path) / "config.json").write_text(str(number))
     monkeypatch.setattr(models, "load", load)
     assert checkpoint.load is not load
-    found = models.find_references(paths, None, tdd.scoring.devices.find_devices())
-    assert [isinstance(one.params, Deferred) for one in found.values()] == [True] * 3
-    assert list(found) == ["reference", "reference 2", "reference 3"]
+    where = tdd.scoring.devices.find_devices()
+    found = [models.find_reference(path, None, where, deferred=True) for path in paths]
+    assert [isinstance(one.params, Deferred) for one in found] == [True] * 3
     table = run(model, "lira", reference=paths)
     np.testing.assert_array_equal(table["lira"], run(model, "lira", reference=references)["lira"])
     assert read == paths + paths + paths  # found twice, and each loaded when its turn came
     assert table.provenance["reference"] == paths
-    alone = models.find_references(paths[0], None, tdd.scoring.devices.find_devices())["reference"]
-    assert not isinstance(alone.params, Deferred)
+    read.clear()
+    run(model, "reference", reference=paths[0])
+    assert read == paths[:1]  # and is kept
 
 
 @pytest.mark.parametrize(
     ("scores", "given", "message"),
     [
-        ("lira", {}, "'lira' needs a second model: pass reference="),
+        ("lira", {}, "'lira' needs several models that were not trained on the texts: give references="),
         ("lira", {"reference": 1}, "'lira' needs at least 2 reference models, got 1"),
-        ("reference", {"reference": 0}, "reference is an empty list"),
-        ("rmia", {"reference": 1}, "'rmia' needs texts that no model was trained on: pass population="),
-        ("loss", {"population": POPULATION}, "population is given but no score uses it; add 'rmia'"),
-        ("fsd", {}, "'fsd' needs texts that the model has not seen: pass tune_on="),
+        ("reference", {"reference": 0}, "model is an empty list"),
+        ("rmia", {"reference": 1}, "'rmia' needs texts that no model was trained on: give population="),
+        ("fsd", {}, "'fsd' needs texts that the model has not seen: give tune_on="),
         ("lira:variance=x", {"reference": 2}, "variance='x' is unknown"),
         ("lira:signal=x", {"reference": 2}, "signal='x' is unknown"),
         ("rmia:a=1.1", {}, r"a=1.1 must be a number in \[0, 1\]"),
         ("rmia:gamma=0", {}, "gamma=0 must be a finite number above 0"),
         ("fsd:of=grad_norm", {}, "of=grad_norm is not a score of one pass; choose one of loss, zlib"),
         ("fsd:of=fsd", {}, "of=fsd is not a score of one pass"),
-        ("fsd:k=0.1", {}, "'fsd' has no parameter 'k'; it has of, epochs, rate, rank, seed"),
+        ("fsd:k=0.1", {}, "'loss' has no parameter 'k'; it has none"),
         ("fsd:rank=0", {}, "rank=0 must be a whole number of at least 1"),
         ("fsd:rank=17", {"tune_on": UNSEEN}, "rank=17 exceeds the smaller side"),
-        (("fsd", "fsd:seed=1"), {"tune_on": UNSEEN}, "'fsd' and 'fsd:seed=1' ask for different fine-tunings"),
         ("rmia", {"reference": 1, "population": ["w1", "one \n two  three "]}, "to score is in population: '1'"),
         ("fsd", {"tune_on": ["one\ttwo three"]}, "1 of the texts to score is in tune_on: '1'; the score of"),
         (("fsd", "con_recall"), {"tune_on": ["a b"], "prefix": ["a b"], "member_prefix": ["c", "a  b"]},
-         "1 of prefix is in member_prefix: '1'"),
+         "1 of tune_on is in member_prefix: '1'"),
         (("fsd", "con_recall"), {"tune_on": ["a b"], "prefix": ["c d"], "member_prefix": ["a  b"]},
          "1 of tune_on is in member_prefix: '1'"),
     ],
@@ -310,14 +311,14 @@ def test_the_audited_checkpoint_is_no_reference(checkpoints):
     one, other, copy = checkpoints
     for given in (one, one + "/", copy, [other, copy], pathlib.Path(one)):
         with pytest.raises(InputError, match=f"reference .* is the audited model, '{one}', to the bit; give a model"):
-            models.check_references(given, one)
+            models.check_references(given if isinstance(given, list) else [given], one)
     with pytest.raises(InputError, match="to the bit"):
         run(one, "reference", ["w1 w2 w3"], reference=copy)
     with pytest.raises(InputError, match="to the bit"):
-        tdd.run_audit(one, ["w1 w2"], ["w3 w4", "w5 w6"], alpha=0.5, score="reference", reference=one, progress=False)
-    models.check_references(other, one)
+        tdd.run_audit(one, ["w1 w2"], ["w3 w4", "w5 w6"], alpha=0.5, score=tdd.scores.Reference(one), progress=False)
+    models.check_references([other], one)
     models.check_references([one, other], None)
-    models.check_references(None, one)
+    models.check_references([], one)
 
 
 def test_only_checkpoints_that_may_be_the_same_are_read(checkpoints, tmp_path, monkeypatch):
@@ -328,13 +329,13 @@ def test_only_checkpoints_that_may_be_the_same_are_read(checkpoints, tmp_path, m
     digest = hashlib.file_digest
     monkeypatch.setattr(hashlib, "file_digest", lambda file, name: read.append(file.name) or digest(file, name))
     source._fingerprint.cache_clear()
-    models.check_references(wider, one)
+    models.check_references([wider], one)
     assert read == []
     for model in (one, other):
         models.provenance_of(model)
     hashed = len(read)
     assert hashed > 0
-    models.check_references(other, one)
+    models.check_references([other], one)
     assert len(read) == hashed
 
 
@@ -350,14 +351,17 @@ def test_an_audit_refuses_a_text_of_any_role(model, references):
         ({"score": "fsd", "tune_on": [*UNSEEN, known[4]]}, "tune_on"),
         ({"score": "rmia", "population": [*POPULATION, f" {known[4]}"], "reference": references[0]}, "population"),
     ):
+        given, options = split(options)
+        (score,) = with_given(options["score"], **given).values()
         with pytest.raises(InputError, match=f"1 of the texts to score is in {name}: 'calibration/5'"):
-            tdd.run_audit(model, texts, known, alpha=0.2, progress=False, **options)
+            tdd.run_audit(model, texts, known, alpha=0.2, progress=False, score=score)
 
 
 def test_an_audit_records_what_was_fixed(model, references):
     known = random_texts(9, seed=7, shortest=3, longest=30)
-    audit = tdd.run_audit(model, list(TEXTS), known, alpha=0.2, progress=False, score="lira", reference=references,
-                          extra_scores=["fsd"], tune_on=UNSEEN)  # fmt: skip
+    audit = tdd.run_audit(model, list(TEXTS), known, alpha=0.2, progress=False,
+                          score=tdd.scores.Lira(references=references),
+                          extra_scores=[tdd.scores.Fsd(tune_on=UNSEEN)])  # fmt: skip
     recorded = audit.run["model"]
     assert [one["name"] for one in recorded["reference"]] == ["model in memory"] * 3
     assert len({one["sha256"] for one in recorded["reference"]}) == 3
@@ -371,11 +375,13 @@ def test_an_audit_records_what_was_fixed(model, references):
 def test_a_dump_of_log_probabilities_has_one_reference():
     dump = [{"id": "a", "log_probs": [None, -1.0, -3.0]}]
     with pytest.raises(InputError, match="several reference models"):
-        tdd.score_log_probs(dump, "lira", reference=dump)
+        tdd.score_log_probs(dump, tdd.scores.Lira(references=[dump, dump]))
     with pytest.raises(InputError, match="needs the model itself"):
         tdd.score_log_probs(dump, "fsd")
 
 
 def test_scores_that_use_none_of_it_have_no_further_pass():
-    assert not any({"reference", "population", "tuned"} & {*SCORES[name].passes} for name in ("loss", "recall", "zlib"))
+    assert not any(
+        {"reference", "population", "tuned"} & {*SCORES[name]().passes()} for name in ("loss", "recall", "zlib")
+    )
     assert math.isclose(float(parse_score("rmia").parameters["a"]), 0.3)

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from given_scores import split, with_given
 from scored_models import Stopped, assert_same, random_texts, rows_computed, scored_model, stop_after
 
 import tdd
 from benchmarks.aot.hlo import Module
-from tdd.audit import score as driver
 from tdd.records import Texts
-from tdd.scoring import programs, run
+from tdd.scoring import programs, run, tasks
+from tdd.scoring import score as driver
 from tdd.scoring.buckets import plan
 from tdd.scoring.devices import find_devices
 from tdd.scoring.inputs import Deferred, Model
@@ -55,7 +56,8 @@ def rows(monkeypatch):
 
 
 def score(model, texts=TEXTS, scores=SCORES, **options):
-    return tdd.score(model, texts, scores, **{"token_budget": 256, "progress": False, **options})
+    given, options = split(options)
+    return tdd.score(model, texts, with_given(scores, **given), **{"token_budget": 256, "progress": False, **options})
 
 
 def test_blocks_hold_every_text_once_and_are_of_one_size(blocks):
@@ -143,7 +145,7 @@ def test_a_bad_text_of_a_later_block_is_an_error_and_loses_nothing(blocks, model
 @pytest.fixture
 def loads(monkeypatch, other):
     """What was loaded: "first" and "second", checkpoints of fresh parameters, of which one lives at a time."""
-    given, read, alive, find = {"first": other, "second": scored_model(8)}, [], [], driver.find_references
+    given, read, alive, find = {"first": other, "second": scored_model(8)}, [], [], tasks.find_reference
 
     def load(name):
         gc.collect()
@@ -153,13 +155,13 @@ def loads(monkeypatch, other):
         alive.append(weakref.ref(jax.tree.leaves(params)[0]))
         return params
 
-    def references(reference, *rest):
-        if reference != [*given]:
-            return find(reference, *rest)
-        one, two = (Model(lm, Deferred(lambda at=at: load(at)), known, at) for at, (lm, _, known) in given.items())
-        return {"reference": one, "reference 2": two}
+    def reference(name, *rest, **more):
+        if not isinstance(name, str):
+            return find(name, *rest, **more)
+        lm, _, known = given[name]
+        return Model(lm, Deferred(lambda: load(name)), known, name)
 
-    monkeypatch.setattr(driver, "find_references", references)
+    monkeypatch.setattr(tasks, "find_reference", reference)
     monkeypatch.setattr(driver, "check_references", lambda *_: None)  # these names are no folders
     return read
 

@@ -10,6 +10,7 @@ import zlib
 import jax
 import numpy as np
 import pytest
+from given_scores import split, with_given
 from scored_models import (
     VOCABULARY,
     Stopped,
@@ -54,6 +55,8 @@ def plain(model, other_model, texts):
 
 
 def run(model, texts, scores=("loss", "min_k_plus_plus"), **options):
+    given, options = split(options)
+    scores = with_given(scores, **given) if given else scores
     return score(model, texts, scores, **{"token_budget": 256, "progress": False, **options})
 
 
@@ -347,7 +350,7 @@ def test_dtype_and_device(model, texts):
         ({"scores": None}, "scores=None is neither a name nor a sequence of names"),
         ({"scores": ("loss", "loss")}, "'loss' more than once"),
         ({"scores": ("perplexity",)}, "no score 'perplexity'; existing scores are loss"),
-        ({"scores": ("reference",)}, "needs a second model: pass reference="),
+        ({"scores": ("reference",)}, "needs a model that was not trained on the texts: give model="),
         ({"token_budget": 0}, "token_budget=0"),
         ({"max_length": 1}, "max_length=1 must be"),
         ({"max_length": 65}, "max_length=65 exceeds the 64 positions"),
@@ -364,8 +367,8 @@ def test_bad_options(model, texts, options, message):
 
 def test_bad_models_and_texts(model, other_model, texts):
     lm, params, _ = model
-    with pytest.raises(InputError, match="no score uses it"):
-        run(model, texts, reference=other_model)
+    with pytest.raises(InputError, match=r"reference belongs to the scores that need it: .*reference:model=.*Lira\("):
+        score(model, texts, reference=other_model)
     with pytest.raises(InputError, match="model is a LanguageModel without tokenizer"):
         run(lm, texts, params=params)
     with pytest.raises(InputError, match="model is int"):

@@ -17,6 +17,7 @@ from scored_models import random_texts, scored_model
 from tdd.scoring import programs
 from tdd.scoring.devices import find_devices
 from tdd.scoring.score import score
+from tdd.scoring.scores import Reference
 from tdd.models.checkpoint import load, save
 
 NAMES = ("loss", "reference", "min_k_plus_plus")
@@ -27,8 +28,8 @@ handler.emit = lambda record: said.append(record.getMessage())
 logging.getLogger("tdd").addHandler(handler)
 
 def run(chosen=model, names=NAMES, **options):
-    options = {"reference": other if "reference" in names else None, "token_budget": 256, "progress": False, **options}
-    return score(chosen, texts, names, **options)
+    names = [Reference(other) if name == "reference" else name for name in names]
+    return score(chosen, texts, names, **{"token_budget": 256, "progress": False, **options})
 
 def equal(found, expected):
     return [bool(np.array_equal(found[name], expected[name])) for name in expected.values]

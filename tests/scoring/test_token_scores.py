@@ -1,5 +1,6 @@
 """ACMIA, SURP, DC-PDD and CAMIA's signals, each against its authors' formula written again over whole distributions."""
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -7,13 +8,15 @@ import math
 import jax
 import numpy as np
 import pytest
+from given_scores import with_given
 from padded_statistics import narrow, stats_of
 from scored_models import log_p_of_tokens, random_texts, scored_model
 
 import tdd
 from tdd.records import TokenStats
 from tdd.scoring.corpus import Corpus, read_corpus
-from tdd.scoring.scores import Evidence, parse_score, score_rows
+from tdd.scoring.scores import score as score_module
+from tdd.scoring.scores.score import parse_score
 from tdd.validate import InputError
 
 NAMES = (
@@ -94,7 +97,7 @@ def expected(name, log_p, targets, log_frequency):
     options, n = request.parameters, len(targets)
     chosen = log_p[np.arange(n), targets]
     first = first_indices(targets.tolist())
-    if request.score.name == "acmia":
+    if request.name == "acmia":
         beta = options["beta"]
         if beta == 1:
             return -np.mean((chosen - (np.exp(log_p) * log_p).sum(-1))[first])
@@ -102,14 +105,14 @@ def expected(name, log_p, targets, log_frequency):
         tempered = tempered - np.log(np.exp(tempered).sum(-1, keepdims=True))
         gap = tempered[np.arange(n), targets] - chosen
         return -np.mean(gap[first]) * (1 if beta > 1 else -1)
-    if request.score.name == "surp":
+    if request.name == "surp":
         least = np.argsort(chosen)[: max(1, math.floor(options["k"] * n))]
         certain = [i for i in least if -(np.exp(log_p[i]) * log_p[i]).sum() < options["entropy"]]
         return -np.mean(chosen[certain] if certain else chosen[least])
-    if request.score.name == "dc_pdd":
+    if request.name == "dc_pdd":
         divergence = np.exp(chosen) * np.log(1 / np.exp(log_frequency[targets]))
         return -np.mean(np.minimum(divergence, options["cap"])[first])
-    if request.score.name == "diversity":
+    if request.name == "diversity":
         return -np.mean(chosen) / (len(set(targets.tolist())) / n)
     x = chosen[: options["first"]]
     if options["signal"] == "slope":
@@ -126,20 +129,25 @@ def expected(name, log_p, targets, log_frequency):
 
 
 LENGTHS = (1, 2, 3, 9, 10, 11, 31, 59, 60, 61, 100)
-FREQUENCY = Evidence(log_frequency=np.log(np.arange(1, V + 1) / np.arange(1, V + 1).sum()))
+FREQUENCY = np.log(np.arange(1, V + 1) / np.arange(1, V + 1).sum())
+
+
+def score_rows(stats, name, log_frequency=None):
+    score = parse_score(name)
+    if score.name == "dc_pdd":
+        score = dataclasses.replace(score, corpus=Corpus(log_frequency, V, tdd.load_texts(["a"])))
+    return score_module.score_rows(stats, score)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_definition(name):
     rows = [sequence(seed, n) for seed, n in enumerate(LENGTHS)]
     found = score_rows(stats(rows), name, FREQUENCY)
-    np.testing.assert_allclose(
-        found, [expected(name, *row, FREQUENCY.log_frequency) for row in rows], rtol=1e-9, atol=1e-12
-    )
+    np.testing.assert_allclose(found, [expected(name, *row, FREQUENCY) for row in rows], rtol=1e-9, atol=1e-12)
 
 
 def test_no_definition_is_another():
-    values = [expected(name, *sequence(3, 80), FREQUENCY.log_frequency) for name in NAMES]
+    values = [expected(name, *sequence(3, 80), FREQUENCY) for name in NAMES]
     assert all(abs(a - b) > 1e-3 for a, b in itertools.combinations(values, 2))
 
 
@@ -164,10 +172,9 @@ def test_padding_gaps_and_order_of_rows_change_nothing(name):
 def test_numpy_and_jit_agree(name):
     rows = [sequence(seed, n) for seed, n in enumerate((3, 20, 50))]
     given = stats(rows)
-    evidence = Evidence(log_frequency=np.float32(FREQUENCY.log_frequency))
     traced = narrow(given)
     traced = TokenStats(**{**vars(traced), "tokens": np.int32(given.tokens)})
-    found = jax.jit(functools.partial(score_rows, name=name))(traced, evidence=evidence)
+    found = jax.jit(functools.partial(score_rows, name=name, log_frequency=np.float32(FREQUENCY)))(traced)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, score_rows(given, name, FREQUENCY), rtol=1e-4, atol=1e-6)
 
@@ -200,7 +207,7 @@ def test_all_at_once_are_what_the_model_says(tiny_model):
     lm, _, tokenizer = tiny_model
     texts = random_texts(12, seed=2, shortest=5)
     corpus = random_texts(30, seed=9, shortest=5)
-    table = tdd.score(tiny_model, texts, NAMES, corpus=corpus, progress=False)
+    table = tdd.score(tiny_model, texts, with_given(NAMES, corpus=corpus), progress=False)
     counts = np.zeros(lm.vocab_size)
     for text in corpus:
         np.add.at(counts, tokenizer([text], add_special_tokens=False)["input_ids"][0], 1)
@@ -219,14 +226,13 @@ def test_all_at_once_are_what_the_model_says(tiny_model):
 def test_texts_of_the_corpus_are_not_scored(tiny_model):
     texts = random_texts(4, seed=2, shortest=5)
     with pytest.raises(InputError, match=r"1 of the texts to score is in corpus: '2'"):
-        tdd.score(tiny_model, texts, "dc_pdd", corpus=["other words", f" {texts[1]}\n"], progress=False)
+        tdd.score(tiny_model, texts, tdd.scores.DcPdd(corpus=["other words", f" {texts[1]}\n"]), progress=False)
 
 
 @pytest.mark.parametrize(
     ("scores", "options", "message"),
     [
-        ("dc_pdd", {}, "'dc_pdd' needs a corpus of texts: pass corpus="),
-        ("loss", {"corpus": ["a b"]}, "corpus is given but no score uses it; add 'dc_pdd'"),
+        ("dc_pdd", {}, "'dc_pdd' needs a corpus of texts: give corpus="),
         ("dc_pdd", {"corpus": Corpus(np.zeros(3), 3, tdd.load_texts(["a"]))}, "frequencies of 3 tokens"),
         ("acmia:beta=3", {}, "beta='3' is unknown; the inverse temperatures are"),
         ("surp:entropy=-1", {}, "entropy=-1 must be a finite number above 0"),
@@ -239,7 +245,7 @@ def test_texts_of_the_corpus_are_not_scored(tiny_model):
 )  # fmt: skip
 def test_messages(tiny_model, scores, options, message):
     with pytest.raises(InputError, match=message):
-        tdd.score(tiny_model, ["one two three"], scores, progress=False, **options)
+        tdd.score(tiny_model, ["one two three"], with_given(scores, **options), progress=False)
 
 
 def test_a_counted_corpus_is_taken_as_it_is(tiny_model):

@@ -41,7 +41,7 @@ def test_the_scores_by_hand():
 
 def test_a_reference_is_compared_per_byte():
     other = sample(sums=(-1.0, -2.5, -1.0))
-    found = score_log_probs([sample()], "reference", reference=[other])
+    found = score_log_probs([sample()], tdd.scores.Reference([other]))
     np.testing.assert_allclose(found["reference"], (1.5 - 2.5) / len(" Mars"), rtol=1e-12)
 
 
@@ -260,11 +260,11 @@ def test_flags_that_do_not_fit(files, flagged, message):
 def flags_of(table, tmp_path=None):
     """Ids of the items of "a", "b", "c" that the table flags; through a file of CSV where there is a folder."""
     from tdd.audit.flagged import restrict_to_flagged
-    from tdd.audit.inputs import read_inputs
+    from tdd.audit.inputs import Reading, read_inputs
 
     items = [{"id": name, "text": f"text {name}", "label": 0} for name in "abc"]
     fields = {"label_field": "label", "group_field": None, "text_field": None}
-    inputs = read_inputs(tdd.procedure("ptdi"), items, items, None, (), (), knockoff_fields=(), **fields)
+    inputs = read_inputs(tdd.procedure("ptdi"), (items, items, None), Reading(**fields))
     if tmp_path is not None:
         path = tmp_path / "hits.csv"
         path.write_text("\n".join(",".join(map(str, row)) for row in [[*table[0]], *(row.values() for row in table)]))
@@ -330,7 +330,7 @@ def test_two_flags_that_contradict_each_other():
 def test_flags_with_groups_knockoffs_and_labels():
     """Everything that belongs to an item stays with it."""
     from tdd.audit.flagged import restrict_to_flagged
-    from tdd.audit.inputs import read_inputs
+    from tdd.audit.inputs import Reading, read_inputs
 
     table = [
         {"id": f"x{i}", "text": f"text {i}", "b": f"other {i}", "book": f"b{i // 2}", "label": 0} for i in range(8)
@@ -339,7 +339,7 @@ def test_flags_with_groups_knockoffs_and_labels():
     for method in ("ptdi", "ktd:rule=conformal"):
         procedure = tdd.procedure(method)
         knockoffs = ("b",) if method != "ptdi" else ()
-        inputs = read_inputs(procedure, table, table, None, (), (), knockoff_fields=knockoffs, **fields)
+        inputs = read_inputs(procedure, (table, table, None), Reading(knockoff_fields=knockoffs, **fields))
         found = restrict_to_flagged(inputs, ["x1", "x6"], ["x2", "x3", "x7"], "nonmember").inputs
         assert found.candidates.ids == ("x1", "x6")
         assert found.calibration.ids == ("x2", "x3", "x7")

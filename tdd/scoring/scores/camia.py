@@ -18,6 +18,7 @@ pass and are not here; neither are its combinations of signals, which learn from
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -25,7 +26,8 @@ import numpy as np
 from jax import lax
 
 from tdd.records import TokenStats
-from tdd.scoring.scores import Array, Score, check_named, masked_mean, namespace
+from tdd.scoring.scores.parts import check_named, masked_mean, namespace
+from tdd.scoring.scores.score import Array, Score, option
 from tdd.validate import InputError
 
 _THRESHOLD, _EDGES, _CLASSES, _RUN, _TOLERANCE = -1.0, 100, 3, 8, 0.8
@@ -116,18 +118,9 @@ _SIGNALS = {
 }
 
 
-def _rows(stats: TokenStats, signal: str, first: int | None) -> Array:
-    xp = namespace(stats)
-    scored_first = xp.argsort(~stats.mask, axis=-1, stable=True)[..., :first]
-    values, mask = (xp.take_along_axis(field, scored_first, axis=-1) for field in (stats.log_prob, stats.mask))
-    unknown = xp.isnan(values) & mask
-    exists = mask.any(-1) & ~unknown.any(-1)
-    return xp.where(exists, _SIGNALS[signal](xp, xp.where(unknown, 0, values), mask), xp.nan)
-
-
 def _check_first(value: Any) -> int | None:
     """A number of tokens; None for "all"."""
-    if value == "all":
+    if value is None or value == "all":
         return None
     if not str(value).isdecimal() or int(value) < 2:
         raise InputError(f"first={value!s} is not a number of tokens; give a whole number from 2, or 'all'")
@@ -136,14 +129,25 @@ def _check_first(value: Any) -> int | None:
 
 _NAMES = f"the signals are {', '.join(_SIGNALS)}"
 
-SCORES = (
-    Score(
-        "camia",
+
+@dataclasses.dataclass(frozen=True)
+class Camia(Score):
+    """camia: a signal of the first log-probabilities of a text (Chang et al. 2025); the file has the definitions."""
+
+    name = "camia"
+    meaning = (
         "a signal of the sequence of log-probabilities: loss, above, above_prefix, slope, lempel_ziv, "
-        "approximate_entropy",
-        ("log_prob",),
-        _rows,
-        checks={"signal": functools.partial(check_named, "signal", _NAMES, (*_SIGNALS,)), "first": _check_first},
-        defaults={"signal": "slope", "first": "200"},
-    ),
-)
+        "approximate_entropy"
+    )
+    statistics = ("log_prob",)
+
+    signal: Any = option("slope", functools.partial(check_named, "signal", _NAMES, (*_SIGNALS,)))
+    first: Any = option("200", _check_first)
+
+    def rows(self, stats: TokenStats) -> Array:  # noqa: D102
+        xp = namespace(stats)
+        scored_first = xp.argsort(~stats.mask, axis=-1, stable=True)[..., : self.first]
+        values, mask = (xp.take_along_axis(field, scored_first, axis=-1) for field in (stats.log_prob, stats.mask))
+        unknown = xp.isnan(values) & mask
+        exists = mask.any(-1) & ~unknown.any(-1)
+        return xp.where(exists, _SIGNALS[self.signal](xp, xp.where(unknown, 0, values), mask), xp.nan)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tdd.scoring.scores import SCORES as BY_NAME
-from tdd.scoring.scores import Array, Evidence, Score, ScoreRequest, check_positive
+from tdd.records import TokenStats
+from tdd.scoring.scores.parts import check_positive
+from tdd.scoring.scores.score import SCORES, Array, Evidence, Pass, Score, Tuned, option, parse_score, texts_given
 from tdd.validate import InputError
 
 _TUNING = ("epochs", "rate", "rank", "seed")
@@ -30,64 +31,64 @@ def _check_whole(parameter: str, least: int, value: Any) -> int:
     return int(value)
 
 
-def _check_of(value: Any) -> str:
+def _check_of(value: Any) -> Score:
     """A score that the passes over the texts give without other models or texts."""
-    simple = [name for name in BY_NAME if name != "fsd" and not (BY_NAME[name].passes or BY_NAME[name].corpus)]
-    if value not in simple:
+    score = value if isinstance(value, Score) else SCORES[value]() if value in SCORES and value != "fsd" else None
+    if score is None or score.passes() or score.given:
+        simple = [name for name, cls in SCORES.items() if name != "fsd" and not (cls().given or cls().passes())]
         raise InputError(f"of={value!s} is not a score of one pass; choose one of {', '.join(simple)}")
-    return value
+    return score
 
 
-def _derive(given: Mapping[str, str]) -> Score:
-    """The score for an `of`, with its options."""
-    of = BY_NAME[_check_of(given.get("of", "loss"))]
+@dataclasses.dataclass(frozen=True)
+class Fsd(Score):
+    """fsd: a score minus itself under the model fine-tuned on unseen texts; the file has the definition."""
 
-    def finish(value: Array, evidence: Evidence, **ignored: Any) -> Array:
-        return of.finish(value, evidence) - of.finish(evidence.tuned_rows, evidence)
+    name = "fsd"
+    meaning = "a score minus itself under the model fine-tuned on unseen texts"
 
-    return dataclasses.replace(
-        _FSD,
-        statistics=of.statistics,
-        rows=of.rows,
-        finish=finish,
-        checks={**_FSD.checks, **of.checks},
-        defaults={**_FSD.defaults, **of.defaults},
-    )
+    of: Any = option("loss", _check_of)
+    epochs: Any = option("3", functools.partial(_check_whole, "epochs", 1))
+    rate: Any = option("0.001", functools.partial(check_positive, "rate"))
+    rank: Any = option("16", functools.partial(_check_whole, "rank", 1))
+    seed: Any = option("0", functools.partial(_check_whole, "seed", 0))
+    tune_on: Any = texts_given("texts that the model has not seen", known="unseen")
 
+    def rows(self, stats: TokenStats) -> Array:  # noqa: D102
+        return self.of.rows(stats)
 
-def tuning_of(requests: Sequence[ScoreRequest]) -> dict[str, Any]:
-    """The options of the fine-tuning that the scores ask for.
+    def finish(self, rows: Array, evidence: Evidence) -> Array:  # noqa: D102
+        return self.of.finish(rows, evidence) - self.of.finish(evidence["tuned"], evidence)
 
-    Raises:
-      InputError: two of them ask for different ones.
-    """
-    asking = [request for request in requests if "tuned" in request.score.passes]
-    found = [{name: request.parameters[name] for name in _TUNING} for request in asking]
-    for request, options in zip(asking, found, strict=True):
-        if options != found[0]:
-            raise InputError(
-                f"the scores {asking[0].label!r} and {request.label!r} ask for different fine-tunings; a call makes "
-                "one, so compute them in two calls"
-            )
-    return found[0]
+    def passes(self) -> Mapping[str, Pass]:  # noqa: D102
+        options = tuple((name, getattr(self, name)) for name in _TUNING)
+        return {"tuned": Pass(model=Tuned(self.tune_on, options), keep=self.of)}
 
+    def measures(self) -> Mapping[str, Callable[[str], float]]:  # noqa: D102
+        return self.of.measures()
 
-_FSD = Score(
-    "fsd",
-    "a score minus itself under the model fine-tuned on unseen texts",
-    (),
-    lambda stats: None,
-    passes=("tuned",),
-    checks={
-        "of": _check_of,
-        "epochs": functools.partial(_check_whole, "epochs", 1),
-        "rate": functools.partial(check_positive, "rate"),
-        "rank": functools.partial(_check_whole, "rank", 1),
-        "seed": functools.partial(_check_whole, "seed", 0),
-    },
-    defaults={"of": "loss", "epochs": "3", "rate": "0.001", "rank": "16", "seed": "0"},
-    of_finish=("of", *_TUNING),
-    derive=_derive,
-)
+    @classmethod
+    def spelled(cls, written: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        """Give the options that are not its own to the score that it compares."""
+        own = {field.name for field in dataclasses.fields(cls)}
+        named = dict(written).get("of", "loss")
+        options = ",".join(f"{key}={value}" for key, value in written if key not in own)
+        of = parse_score(f"{_check_of(named).name}:{options}") if options else named
+        return [*((key, value) for key, value in written if key in own and key != "of"), ("of", of)]
 
-SCORES = (_FSD,)
+    @property
+    def computed(self) -> tuple[str, ...]:  # noqa: D102
+        return self.of.computed
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # noqa: D102
+        return self.of.reads
+
+    @property
+    def batchwise(self) -> bool:  # noqa: D102
+        return False
+
+    @property
+    def parameters(self) -> dict[str, Any]:  # noqa: D102
+        own = {name: getattr(self, name) for name in _TUNING}
+        return {"of": self.of.name, **own, **self.of.parameters}

@@ -1,0 +1,155 @@
+"""A score that a user writes in one file, with a text input of its own, in everything that takes scores."""
+
+import csv
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from scored_models import ids, losses_of_tokens, random_texts, scored_model
+
+import tdd
+from tdd.cli import main
+from tdd.scoring.scores import Pass, Score, option, texts_given
+from tdd.scoring.scores.score import parse_score
+
+UNSEEN = ["w1 w2 w3", "w4 w5"]
+
+
+def _check_weight(value):
+    if not 0 < float(value) <= 1:
+        raise tdd.InputError(f"weight={value} must be in (0, 1]")
+    return float(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Relief(Score):
+    """The loss, less a part of the loss behind a prefix; each per character of the text."""
+
+    name = "relief"
+    meaning = "what a prefix takes from the loss"
+    statistics = ("log_prob",)
+
+    weight: float = option(0.5, _check_weight)
+    shift: int = 0
+    before: object = texts_given("texts that the model has not seen", known="unseen")
+
+    def rows(self, stats):
+        xp = stats.log_prob.__array_namespace__()
+        return -xp.where(stats.mask, stats.log_prob, 0).sum(-1)
+
+    def passes(self) -> Mapping[str, Pass]:
+        return {"behind": Pass(prefix=self.before, keep=Relief())}
+
+    def measures(self):
+        return {"characters": len}
+
+    def finish(self, rows, evidence):
+        return self.shift + (rows - self.weight * evidence["behind"]) / evidence["characters"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return scored_model(3)
+
+
+def expected(model, text, weight=0.5, shift=0):
+    before, tokens = ids(model[2], "".join(UNSEEN)), ids(model[2], text)
+    alone, behind = (losses_of_tokens(model, first, tokens).sum() for first in ([], before))
+    return shift + (alone - weight * behind) / len(text)
+
+
+def test_scores_with_it(model, tmp_path):
+    texts = random_texts(7, seed=2, shortest=4, longest=20)
+    given = [Relief(before=UNSEEN), Relief(weight=0.25, shift=2, before=UNSEEN), tdd.scores.ReCall(UNSEEN), "loss"]
+    table = tdd.score(model, texts, given, progress=False, store=tmp_path / "store")
+    assert [*table.values] == ["relief", "relief:weight=0.25,shift=2", "recall", "loss"]
+    np.testing.assert_allclose(table["relief"], [expected(model, text) for text in texts], rtol=1e-5)
+    second = [expected(model, text, 0.25, 2) for text in texts]
+    np.testing.assert_allclose(table["relief:weight=0.25,shift=2"], second, rtol=1e-5)
+    more = [*texts, "one more text"]
+    again = tdd.score(model, more, {"mine": Relief(before=UNSEEN)}, progress=False, store=tmp_path / "store")
+    assert again.provenance["num_stored_before"] == 2 * len(texts), "ReCaLL and it share the pass behind the prefix"
+    np.testing.assert_allclose(again["mine"][:-1], table["relief"], rtol=1e-6)
+
+
+def test_two_inputs_make_two_columns(model):
+    texts = random_texts(4, seed=2, shortest=4)
+    table = tdd.score(model, texts, [tdd.scores.ReCall(UNSEEN), tdd.scores.ReCall(UNSEEN[:1])], progress=False)
+    assert [*table.values] == ["recall#1", "recall#2"]
+    alone = tdd.score(model, texts, tdd.scores.ReCall(UNSEEN[:1]), progress=False)["recall"]
+    np.testing.assert_allclose(table["recall#2"], alone, rtol=1e-5)
+    assert {"prefix", "prefix 2"} <= {*table.provenance}
+
+
+def test_text_form_and_messages(model, tmp_path, monkeypatch):
+    assert parse_score("relief:weight=0.25,shift=2") == Relief(weight=0.25, shift=2)
+    assert parse_score("relief:before=a.jsonl").before == "a.jsonl"
+    texts = random_texts(4, seed=2, shortest=4)
+    for given, message in (
+        ("relief", "the score 'relief' needs texts that the model has not seen: give before=..., as in"),
+        ("relief:weight=2", r"weight=2 must be in \(0, 1\]"),
+        ("relief:shift=x", "shift=x is no number"),
+        ("relief:k=1", "'relief' has no parameter 'k'; it has weight, shift, before"),
+        (Relief(before=texts[:1]), "1 of the texts to score is in before: '1'"),
+    ):
+        with pytest.raises(tdd.InputError, match=message):
+            tdd.score(model, texts, given, progress=False)
+
+
+def test_an_audit_and_the_commands_know_it(model, tmp_path, monkeypatch, capsys):
+    known, suspects = random_texts(30, seed=3, shortest=6), random_texts(12, seed=4, shortest=6)
+    audit = tdd.run_audit(model, suspects, known, alpha=0.2, score=Relief(before=UNSEEN), progress=False)
+    np.testing.assert_allclose(audit.items["relief"], [expected(model, text) for text in suspects], rtol=1e-5)
+    assert audit.run["options"]["before"] == tdd.load_texts(UNSEEN).sha256
+    assert any("That before" in point for point in audit.run["open_points"])
+
+    from tdd.models.checkpoint import save
+
+    (tmp_path / "own_scores.py").write_text(
+        "import dataclasses, tdd\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Twice(tdd.Score):\n"
+        "    name = 'twice'\n    meaning = 'twice the loss'\n    statistics = ('log_prob',)\n    times: float = 2.0\n"
+        "    def rows(self, stats):\n"
+        "        return self.times * tdd.scores.Loss().rows(stats)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    save(tmp_path / "model", *model)
+    for name, texts in (("suspects", suspects), ("known", known)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    scored = [
+        "score",
+        str(tmp_path / "model"),
+        str(tmp_path / "suspects.jsonl"),
+        "-q",
+        "--out",
+        str(tmp_path / "s.csv"),
+    ]
+    assert main([*scored, "--score", "own_scores:Twice:times=3,loss"]) == 0
+    with open(tmp_path / "s.csv", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    np.testing.assert_allclose([float(row["twice:times=3"]) / float(row["loss"]) for row in rows], 3)
+    audited = ["audit", str(tmp_path / "model"), "--candidates", str(tmp_path / "suspects.jsonl"), "--alpha", "0.2",
+               "--calibration", str(tmp_path / "known.jsonl"), "--score", "own_scores:Twice", "-q"]  # fmt: skip
+    assert main(audited) in (0, 3)
+    assert "score twice" in " ".join(capsys.readouterr().out.split())
+    assert main([*audited[:-2], "own_scores:Missing", "-q"]) == 2
+    assert "is no class of a tdd.Score with a name" in capsys.readouterr().err
+    assert main([*audited[:-2], "no_such_module:Twice", "-q"]) == 2
+    assert "cannot be imported" in capsys.readouterr().err
+    sys.modules.pop("own_scores")
+
+
+def test_the_name_of_an_own_score_of_tdd_is_refused():
+    @dataclasses.dataclass(frozen=True)
+    class Mine(Score):
+        name = "loss"
+
+    try:
+        with pytest.raises(tdd.InputError, match=r"Mine has the name of tdd's own 'loss'; change it"):
+            list(tdd.scores.SCORES)
+    finally:
+        Mine.name = ""
