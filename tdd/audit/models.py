@@ -112,7 +112,7 @@ def check_references(reference: Any, audited: Any = None) -> None:
     for number, place in found.items():
         if list(sizes.values()).count(sizes[number]) == 1:
             continue
-        earlier = first.setdefault(source.fingerprint(place.folder), number)
+        earlier = first.setdefault(source.fingerprint(place.path), number)
         if earlier == number:
             continue
         if earlier == 0:
@@ -143,8 +143,8 @@ def provenance_of(model: Any) -> dict[str, Any]:
         from tdd.models import source
 
         place = source.resolve(model)
-        found = {"name": str(model), "revision": place.revision, "sha256": source.fingerprint(place.folder)}
-        return {**found, **_beside(place.folder)}
+        found = {"name": str(model), "revision": place.revision, "sha256": source.fingerprint(place.path)}
+        return {**found, **_beside(place.path)}
     if isinstance(model, tuple) and len(model) == 3 and not isinstance(model[0], LanguageModel):
         from tdd.models.vision import VisionLanguageModel
 
@@ -157,7 +157,12 @@ def provenance_of(model: Any) -> dict[str, Any]:
 
 
 def _beside(folder: pathlib.Path) -> dict[str, Any]:
-    """What else a record says of a checkpoint: an adapter that is merged, keys of config.json that nothing reads."""
+    """What else a record says of a checkpoint: an adapter that is merged, keys of config.json that nothing reads; of a
+    GGUF file the number of tensors of each type."""
+    if folder.is_file():
+        from tdd.models.gguf import GgufFile
+
+        return {"gguf_types": dict(GgufFile(folder).types)}
     from tdd.models.configuration import read_config
     from tdd.models.families import FAMILIES, unread_keys
     from tdd.models.weights import has_adapter

@@ -1,0 +1,151 @@
+"""Models of GGUF files: the parameters and the architecture of the same model in safetensors."""
+
+import family_files
+import gguf_files
+import jax
+import numpy as np
+import pytest
+
+from tdd.models.checkpoint import load
+from tdd.validate import InputError
+
+CASES = [("llama", "llama"), ("llama, tied", "llama"), ("qwen2", "qwen2"), ("qwen3", "qwen3")]
+
+
+def assert_same(found, expected):
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("name", "architecture"), CASES)
+def test_equals_the_safetensors_of_the_same_model(tmp_path, name, architecture):
+    folder, _ = family_files.write(tmp_path / "folder", name)
+    file = gguf_files.write_family(tmp_path / "model.gguf", name, architecture)
+    (lm, params, _), (expected, stored, _) = load(file), load(folder)
+    assert lm.spec == expected.spec
+    assert_same(params, stored)
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16"])
+def test_types_of_16_bits_are_kept(tmp_path, kind):
+    dtype = {"F16": "float16", "BF16": "bfloat16"}[kind]
+    _, params, _ = load(gguf_files.write_family(tmp_path / "model.gguf", "llama", kind=kind))
+    _, exact, _ = load(gguf_files.write_family(tmp_path / "exact.gguf", "llama"))
+    assert params["embedding"]["tokens"].dtype == dtype
+    np.testing.assert_array_equal(params["embedding"]["tokens"], exact["embedding"]["tokens"].astype(dtype))
+    assert load(tmp_path / "exact.gguf", dtype=dtype)[1]["embedding"]["tokens"].dtype == dtype
+
+
+def test_a_folder_with_one_file(tmp_path):
+    file = gguf_files.write_family(tmp_path / "folder" / "model.gguf", "llama")
+    assert_same(load(tmp_path / "folder")[1], load(file)[1])
+
+
+def test_tokens(tmp_path):
+    lm, _, tokenizer = load(gguf_files.write_family(tmp_path / "model.gguf", "llama"))
+    assert tokenizer("!#").input_ids == [1, 3]
+    assert lm.vocab_size == 48
+
+
+QUANTISED = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def quantised(path, kind):
+    """(file, float32 tensors before) of a LLaMA whose matrices are quantised."""
+    width, inner, kv = 64, 96, 32
+    shapes = {"token_embd": (48, width), "output_norm": (width,)}
+    for layer in ("blk.0.", "blk.1."):
+        shapes |= {f"{layer}attn_{part}": (rows, width) for part, rows in zip("qkv", (width, kv, kv))}
+        shapes |= {f"{layer}attn_output": (width, width), f"{layer}ffn_down": (width, inner)}
+        shapes |= {f"{layer}{part}": (inner, width) for part in ("ffn_gate", "ffn_up")}
+        shapes |= {f"{layer}{part}": (width,) for part in ("attn_norm", "ffn_norm")}
+    found = {
+        f"{name}.weight": family_files.values(shape, stream) for stream, (name, shape) in enumerate(shapes.items())
+    }
+    config = {
+        **QUANTISED, "num_hidden_layers": 2, "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "vocab_size": 48,
+    }  # fmt: skip
+    metadata = {**gguf_files.common(config, "llama"), **gguf_files.letters(48)}
+    written = {name: (tensor, kind if tensor.ndim == 2 else "F32") for name, tensor in found.items()}
+    return gguf_files.write(path, metadata, written), found
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])
+def test_quantised_values_are_those_of_the_definition(tmp_path, kind):
+    pytest.importorskip("gguf")
+    file, tensors = quantised(tmp_path / "model.gguf", kind)
+    lm, params, _ = load(file)
+    embedding = gguf_files.values(kind, tensors["token_embd.weight"])
+    np.testing.assert_array_equal(params["embedding"]["tokens"], embedding)
+    query = gguf_files.values(kind, tensors["blk.1.attn_q.weight"])
+    by_halves = query.reshape(4, 8, 2, 64).swapaxes(1, 2).reshape(64, 64)
+    np.testing.assert_array_equal(params["layers"]["qkv"]["kernel"][1, :, :64], by_halves.T)
+    np.testing.assert_array_equal(params["final_norm"]["scale"], tensors["output_norm.weight"])
+    assert np.isfinite(lm.logits(params, np.array([[1, 2, 3]]))).all()
+
+
+def test_slices_are_those_of_the_whole(tmp_path):
+    pytest.importorskip("gguf")
+    from tdd.models.gguf import GgufFile
+
+    stored = GgufFile(quantised(tmp_path / "model.gguf", "Q8_0")[0]).tensors()
+    for name, index in (
+        ("model.layers.0.self_attn.q_proj.weight", (slice(3, 40), slice(5, 9))),
+        ("model.layers.1.mlp.down_proj.weight", (slice(None), slice(90, 96))),
+        ("model.norm.weight", (slice(10, 20),)),
+    ):
+        np.testing.assert_array_equal(stored.cut(name, index), stored.read(name)[index])
+
+
+def test_the_package_that_dequantises_is_named(tmp_path, monkeypatch):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "gguf" else found(name, *rest))
+    file, _ = quantised(tmp_path / "model.gguf", "Q8_0")
+    with pytest.raises(InputError, match=r"type Q8_0, and the package gguf reads them: pip install 'tdd\[gguf\]'"):
+        load(file)
+
+
+def test_numbers_that_are_not_finite(tmp_path):
+    broken = np.full(16, np.nan, np.float32)
+    file = gguf_files.write_family(tmp_path / "model.gguf", "llama", tensors={"output_norm.weight": (broken, "F32")})
+    with pytest.raises(InputError, match="NaN or infinite numbers in 1 of"):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({"general.architecture": "mamba"}, "general.architecture = 'mamba', which is not supported; supported: llama"),
+        ({"general.type": "adapter"}, "general.type = 'adapter'"),
+        ({"split.count": 3}, "one of 3 parts of a model"),
+        ({"llama.block_count": 10**9}, "block_count = 1000000000, but"),
+        ({"llama.attention.head_count_kv": np.array([2, 1], np.int32)}, "head_count_kv = an array of 2"),
+        ({"llama.expert_count": 8}, "expert_count = 8, which changes the computation"),
+        ({"llama.attention.temperature": 1.5}, "unknown metadata llama.attention.temperature"),
+        ({"llama.rope.scaling.type": "su"}, "rope.scaling.type = 'su'"),
+        ({"llama.rope.dimension_count": 2}, "rope.dimension_count = 2"),
+        ({"llama.attention.layer_norm_rms_epsilon": float("nan")}, "layer_norm_rms_epsilon = nan; a positive number"),
+        (
+            {"llama.embedding_length": 32},
+            "has 21 tensors of another shape: lm_head.weight [48, 16] instead of [48, 32]",
+        ),
+        ({"llama.embedding_length": "wide"}, "embedding_length = 'wide'; one whole number"),
+    ],
+)
+def test_metadata_that_cannot_be_used(tmp_path, metadata, words):
+    file = gguf_files.write_family(tmp_path / "model.gguf", "llama", metadata=metadata)
+    with pytest.raises(InputError, match=r"model\.gguf") as error:
+        load(file)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_tensors_of_another_model(tmp_path):
+    file = gguf_files.write_family(
+        tmp_path / "model.gguf", "llama", tensors={"blk.0.ssm_a.weight": (np.zeros(4, np.float32), "F32")}
+    )
+    with pytest.raises(InputError, match=r"1 tensors that the architecture has not: blk\.0\.ssm_a\.weight"):
+        load(file)
