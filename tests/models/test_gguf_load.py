@@ -9,7 +9,34 @@ import pytest
 from tdd.models.checkpoint import load
 from tdd.validate import InputError
 
-CASES = [("llama", "llama"), ("llama, tied", "llama"), ("qwen2", "qwen2"), ("qwen3", "qwen3")]
+EXACT = [
+    ("llama", "llama", {}, {}),
+    ("llama, tied", "llama", {}, {}),
+    ("llama, biases, own head width", "llama", {}, {}),
+    ("qwen2", "qwen2", {}, {}),
+    ("qwen3", "qwen3", {}, {}),
+    ("qwen3", "qwen3", {"rope_scaling": {"type": "linear", "factor": 4.0}}, {
+        "rope.scaling.type": "linear", "rope.scaling.factor": 4.0,
+    }),
+    ("qwen2", "qwen2", {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}}, {
+        "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16,
+    }),
+    ("phi3", "phi3", {}, {"rope.dimension_count": 2, "rope.scaling.original_context_length": 32}),
+    ("phi3", "phi3", {"sliding_window": 5}, {"rope.dimension_count": 2, "attention.sliding_window": 5}),
+    ("olmo", "olmo", {"clip_qkv": 0.1}, {"attention.clamp_kqv": 0.1}),
+    ("olmo2", "olmo2", {}, {}),
+    ("gpt2", "gpt2", {}, {}),
+]  # fmt: skip
+"""Configuration, architecture, further keys of config.json, and the metadata that say the same."""
+
+_GEMMA_3 = {
+    "attention.sliding_window": 5, "attention.sliding_window_pattern": 3, "rope.freq_base_swa": 50.0,
+    "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
+}  # fmt: skip
+PLUS_ONE = [
+    ("gemma2", {"attention.sliding_window": 5, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
+    ("gemma3_text", _GEMMA_3),
+]
 
 
 def assert_same(found, expected):
@@ -18,13 +45,79 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("name", "architecture"), CASES)
-def test_equals_the_safetensors_of_the_same_model(tmp_path, name, architecture):
-    folder, _ = family_files.write(tmp_path / "folder", name)
-    file = gguf_files.write_family(tmp_path / "model.gguf", name, architecture)
+def prefixed(architecture, metadata):
+    return {f"{architecture}.{key}": value for key, value in metadata.items()}
+
+
+@pytest.mark.parametrize(("name", "architecture", "changes", "metadata"), EXACT)
+def test_equals_the_safetensors_of_the_same_model(tmp_path, name, architecture, changes, metadata):
+    folder, _ = family_files.write(tmp_path / "folder", name, **changes)
+    file = gguf_files.write_family(
+        tmp_path / "model.gguf", name, architecture, metadata=prefixed(architecture, metadata)
+    )
     (lm, params, _), (expected, stored, _) = load(file), load(folder)
     assert lm.spec == expected.spec
     assert_same(params, stored)
+
+
+@pytest.mark.parametrize(("name", "metadata"), PLUS_ONE)
+def test_norms_that_are_stored_plus_one(tmp_path, name, metadata):
+    folder, _ = family_files.write(tmp_path / "folder", name, query_pre_attn_scalar=6)
+    architecture = name.removesuffix("_text")
+    file = gguf_files.write_family(tmp_path / "model.gguf", name, metadata=prefixed(architecture, metadata))
+    (lm, params, _), (expected, stored, _) = load(file), load(folder)
+    assert lm.spec == expected.spec
+    for (path, one), other in zip(jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(stored)):
+        # of a scale s the sum 1 + s was rounded, to half a unit in the last place of a number below 4
+        error = 2 * np.finfo(np.float32).eps if "scale" in str(path[-1]) else 0
+        assert np.abs(np.asarray(one) - np.asarray(other)).max() <= error, path
+
+
+def test_the_largest_gemma_scales_by_the_width(tmp_path):
+    from tdd.models.gguf.configuration import read_configuration
+    from tdd.models.gguf.header import Header, StoredTensor
+
+    keys = {"context_length": 32, "embedding_length": 48, "feed_forward_length": 40, "attention.head_count": 4,
+            "attention.key_length": 6, "attention.value_length": 6, "attention.layer_norm_rms_epsilon": 1e-6}  # fmt: skip
+    scales = {}
+    for layers in (42, 46):
+        metadata = {"general.architecture": "gemma2", **prefixed("gemma2", {**keys, "block_count": layers})}
+        tensors = {"token_embd.weight": StoredTensor((48, 48), 0, 0, 9216)}
+        tensors |= {f"blk.{layer}.attn_norm.weight": StoredTensor((48,), 0, 0, 192) for layer in range(layers)}
+        config = read_configuration(Header(metadata, tensors, np.empty(0, np.uint8)), "file").config
+        scales[layers] = config["query_pre_attn_scalar"]
+    assert scales == {42: 6, 46: 12}
+
+
+def test_factors_of_the_frequencies(tmp_path):
+    """Llama 3 stretches its context by a factor for each pair of coordinates, which a tensor holds."""
+    folder, _ = family_files.write(tmp_path / "folder", "llama, llama3 rotary")
+    lm, params, _ = load(folder)
+    plain = 100.0 ** (-np.arange(0, 4, 2) / 4)
+    factors = (plain / lm.spec.positions.frequencies()).astype(np.float32)
+    assert factors.max() > 1.5
+    tensors = {"rope_freqs.weight": (factors, "F32")}
+    file = gguf_files.write_family(tmp_path / "model.gguf", "llama, llama3 rotary", tensors=tensors)
+    found, same, _ = load(file)
+    assert_same(same, params)
+    assert found.spec.max_length == lm.spec.max_length
+    np.testing.assert_allclose(
+        found.spec.positions.frequencies(), lm.spec.positions.frequencies(), rtol=np.finfo(np.float32).eps
+    )
+
+
+def test_long_contexts_of_phi3(tmp_path):
+    folder, _ = family_files.write(tmp_path / "folder", "phi3, longrope")
+    short, long = (np.array(values, np.float32) for values in ([1.0, 1.3], [2.0, 5.0]))
+    tensors = {"rope_factors_short.weight": (short, "F32"), "rope_factors_long.weight": (long, "F32")}
+    positions = load(folder)[0].spec.positions
+    metadata = {"rope.scaling.original_context_length": 32, "rope.scaling.attn_factor": positions.scaling.amplitude}
+    written = {"metadata": prefixed("phi3", metadata), "tensors": tensors}
+    found = load(gguf_files.write_family(tmp_path / "model.gguf", "phi3, longrope", **written))[0].spec.positions
+    assert (found.max_length, found.scaling.stretched_length) == (32, 96)
+    np.testing.assert_allclose(found.scaling.short, positions.scaling.short, rtol=np.finfo(np.float32).eps)
+    np.testing.assert_allclose(found.scaling.long, positions.scaling.long, rtol=np.finfo(np.float32).eps)
+    np.testing.assert_allclose(found.scaling.amplitude, positions.scaling.amplitude, rtol=np.finfo(np.float32).eps)
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16"])

@@ -98,15 +98,49 @@ def letters(count):
 
 # The checkpoints of family_files
 
-_SUFFIXES = {
-    "llama": {
-        "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
-        "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-        "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-        "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "embed_tokens": "token_embd",
-        "norm": "output_norm", "lm_head": "output",
+_LLAMA = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "embed_tokens": "token_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+}
+_GEMMA = {
+    **_LLAMA,
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_PARTS = {
+    "gemma2": _GEMMA,
+    "gemma3": _GEMMA,
+    "olmo2": _GEMMA,
+    "phi3": {**_LLAMA, "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
+    "gpt2": {
+        "wte": "token_embd",
+        "wpe": "position_embd",
+        "ln_1": "attn_norm",
+        "ln_2": "ffn_norm",
+        "ln_f": "output_norm",
+        "attn.c_attn": "attn_qkv",
+        "attn.c_proj": "attn_output",
+        "mlp.c_fc": "ffn_up",
+        "mlp.c_proj": "ffn_down",
     },
-}  # fmt: skip
+}
+"""Published name of a part -> its name in GGUF files, by architecture; LLaMA's for all others."""  # fmt: skip
+
+
+EPSILONS = {"olmo": "attention.layer_norm_epsilon"}
 
 
 def in_pairs(tensor, heads):
@@ -115,7 +149,7 @@ def in_pairs(tensor, heads):
     return halves.swapaxes(1, 2).reshape(tensor.shape)
 
 
-def renamed(name, model_type):
+def renamed(name, architecture):
     """A published name of a tensor -> (its name in a GGUF file, its part)."""
     stem, _, last = name.rpartition(".")
     words = stem.removeprefix("model.").removeprefix("transformer.")
@@ -123,12 +157,20 @@ def renamed(name, model_type):
     if words.startswith(("layers.", "h.")):
         _, number, words = words.split(".", 2)
         layer = f"blk.{number}."
-    part = _SUFFIXES.get(model_type, _SUFFIXES["llama"])[words]
+    part = _PARTS.get(architecture, _LLAMA)[words]
     return f"{layer}{part}.{last}", part
 
 
 def common(config, architecture):
-    """Metadata of an architecture with LLaMA's keys."""
+    """Metadata of an architecture with LLaMA's or GPT-2's keys."""
+    if architecture == "gpt2":
+        width = config["n_embd"]
+        found = {
+            "context_length": config["n_positions"], "embedding_length": width, "block_count": config["n_layer"],
+            "feed_forward_length": 4 * width, "attention.head_count": config["n_head"],
+            "attention.layer_norm_epsilon": 1e-5,
+        }  # fmt: skip
+        return {"general.architecture": "gpt2", **{f"gpt2.{key}": value for key, value in found.items()}}
     found = {
         "context_length": config["max_position_embeddings"],
         "embedding_length": config["hidden_size"],
@@ -136,7 +178,7 @@ def common(config, architecture):
         "feed_forward_length": config["intermediate_size"],
         "attention.head_count": config["num_attention_heads"],
         "attention.head_count_kv": config["num_key_value_heads"],
-        "attention.layer_norm_rms_epsilon": config.get("rms_norm_eps", 1e-6),
+        EPSILONS.get(architecture, "attention.layer_norm_rms_epsilon"): config.get("rms_norm_eps", 1e-5),
         "rope.freq_base": float(config.get("rope_theta", 10_000.0)),
         "vocab_size": config["vocab_size"],
     }
@@ -153,12 +195,14 @@ def write_family(path, name, architecture=None, *, kind="F32", metadata=(), tens
     stored = family_files.tensors(family_files.shapes(name), model_type)
     written = {}
     for own, tensor in stored.items():
-        spelled, part = renamed(own, model_type)
+        spelled, part = renamed(own, architecture)
         if architecture in ("llama", "olmo") and part in ("attn_q", "attn_k"):
             heads = config["num_attention_heads" if part == "attn_q" else "num_key_value_heads"]
             tensor = in_pairs(tensor, heads)
         if architecture.startswith("gemma") and part.endswith("norm"):
             tensor = tensor + np.float32(1)
+        if architecture == "gpt2" and tensor.ndim == 2 and part.startswith(("attn_", "ffn_")):
+            tensor = tensor.T
         written[spelled] = (tensor, "F32" if tensor.ndim == 1 else kind)
     entries = {**common(config, architecture), **letters(VOCABULARY - 8), **dict(metadata)}
     return write(path, entries, {**written, **dict(tensors)})

@@ -116,8 +116,8 @@ class _Architecture:
     transposed: bool = False  # true if the family's own files store kernels [in, out]; these never do
 
 
-def _trunk(entries: _Entries, *, epsilon: str = "layer_norm_rms_epsilon") -> dict[str, Any]:
-    """The keys of LLaMA."""
+def _trunk(entries: _Entries, *, epsilon: str = "layer_norm_rms_epsilon", partial: bool = False) -> dict[str, Any]:
+    """The keys of LLaMA; `partial` as in `_rotary`."""
     heads, width = entries.count("attention.head_count"), entries.count("embedding_length")
     head_dim = entries.count("attention.key_length", max(1, width // heads))
     entries.must_be("attention.value_length", head_dim)
@@ -134,7 +134,7 @@ def _trunk(entries: _Entries, *, epsilon: str = "layer_norm_rms_epsilon") -> dic
         "rms_norm_eps": entries.real(f"attention.{epsilon}"),
         "vocab_size": _rows(entries),
         "tie_word_embeddings": _HEAD not in entries.header.tensors,
-        "rope_parameters": _rotary(entries, head_dim),
+        "rope_parameters": _rotary(entries, head_dim, partial=partial),
     }
 
 
@@ -147,7 +147,7 @@ def _rows(entries: _Entries) -> int:
 
 
 def _rotary(entries: _Entries, head_dim: int, *, partial: bool = False) -> dict[str, Any]:
-    """Rotary positions, as `rope_parameters`.
+    """Rotary positions, as `rope_parameters`; `partial` if a family may turn a part of each head.
 
     Factors of the frequencies that a tensor holds (Llama 3's) are those of LongRoPE within the whole context.
     """
@@ -155,7 +155,7 @@ def _rotary(entries: _Entries, head_dim: int, *, partial: bool = False) -> dict[
     found: dict[str, Any] = {"rope_type": "default", "rope_theta": entries.real("rope.freq_base", 10_000.0)}
     if partial:
         found["partial_rotary_factor"] = turned / head_dim
-    elif turned != head_dim:
+    else:
         entries.must_be("rope.dimension_count", head_dim)
     kind, old = entries.get("rope.scaling.type"), entries.get("rope.scale_linear")
     if _FREQUENCY_FACTORS in entries.header.tensors:
@@ -172,7 +172,7 @@ def _rotary(entries: _Entries, head_dim: int, *, partial: bool = False) -> dict[
     if kind == "linear" or (kind is None and old is not None):
         factor = entries.real("rope.scaling.factor", None if old is None else entries.real("rope.scale_linear"))
         return found | ({"rope_type": "linear", "factor": factor} if factor != 1 else {})
-    entries.must_be("rope.scaling.type", None, "none", "linear", "yarn", *(["longrope"] if partial else []))
+    entries.must_be("rope.scaling.type", None, "none", "yarn", *(["longrope"] if partial else []))
     if kind == "yarn":
         entries.must_be("rope.scaling.attn_factor", 1.0)
         original = entries.count("rope.scaling.original_context_length")
@@ -184,27 +184,115 @@ def _rotary(entries: _Entries, head_dim: int, *, partial: bool = False) -> dict[
     return found
 
 
-def _window(entries: _Entries) -> int | None:
-    """The window, or None; 0 means none."""
-    return None if entries.get("attention.sliding_window") in (None, 0) else entries.count("attention.sliding_window")
-
-
 def _llama(entries: _Entries) -> dict[str, Any]:
-    bias = "blk.0.attn_q.bias" in entries.header.tensors
-    return _trunk(entries) | {"attention_bias": bias, "mlp_bias": "blk.0.ffn_up.bias" in entries.header.tensors}
+    biases = {key: f"blk.0.{part}.bias" for key, part in (("attention_bias", "attn_q"), ("mlp_bias", "ffn_up"))}
+    return _trunk(entries) | {key: name in entries.header.tensors for key, name in biases.items()}
 
 
 def _qwen(entries: _Entries) -> dict[str, Any]:
-    config = _trunk(entries)
     entries.must_be("attention.sliding_window", 0)
-    kinds = ["full_attention"] * config["num_hidden_layers"]
-    return config | {"use_sliding_window": False, "sliding_window": None, "layer_types": kinds}
+    kinds = ["full_attention"] * entries.count("block_count")
+    return _trunk(entries) | {"use_sliding_window": False, "sliding_window": None, "layer_types": kinds}
+
+
+def _gemma(entries: _Entries, period: int, window: int | None) -> dict[str, Any]:
+    """Every layer has a window but the last of each `period`."""
+    config = _trunk(entries)
+    layers = config["num_hidden_layers"]
+    wide = layers in _GEMMA_27B
+    scale = config["hidden_size"] // config["num_attention_heads"] if wide else config["head_dim"]
+    period = entries.count("attention.sliding_window_pattern", period)
+    kinds = ["sliding_attention" if (layer + 1) % period else "full_attention" for layer in range(layers)]
+    return config | {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": scale,
+        "sliding_window": entries.count("attention.sliding_window", window),
+        "layer_types": kinds,
+    }
+
+
+def _gemma2(entries: _Entries) -> dict[str, Any]:
+    caps = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+    return _gemma(entries, 2, 4096) | {key: entries.real(key, cap) for key, cap in caps.items()}
+
+
+def _gemma3(entries: _Entries) -> dict[str, Any]:
+    config = _gemma(entries, 6, None)
+    entries.must_be("attn_logit_softcapping", 0.0)
+    entries.must_be("final_logit_softcapping", 0.0)
+    near = {"rope_type": "default", "rope_theta": entries.real("rope.freq_base_swa", 10_000.0)}
+    kinds = {"sliding_attention": near, "full_attention": config["rope_parameters"]}
+    return config | {"final_logit_softcapping": None, "rope_parameters": kinds}
+
+
+def _heads_of_the_width(entries: _Entries, config: dict[str, Any]) -> dict[str, Any]:
+    """Without `head_dim`, which the family always takes as width / heads."""
+    entries.must_be("attention.key_length", config["hidden_size"] // config["num_attention_heads"])
+    return {key: value for key, value in config.items() if key != "head_dim"}
+
+
+def _phi3(entries: _Entries) -> dict[str, Any]:
+    config = _heads_of_the_width(entries, _trunk(entries, partial=True))
+    context = config["max_position_embeddings"]
+    original = entries.count("rope.scaling.original_context_length", context)
+    window = entries.get("attention.sliding_window")
+    config["sliding_window"] = None if window in (None, 0) else entries.count("attention.sliding_window")
+    names = [name for name in _LONG_FACTORS.values() if name in entries.header.tensors]
+    if not names:
+        entries.must_be("rope.scaling.original_context_length", context)
+        return config
+    if len(names) < len(_LONG_FACTORS):
+        raise InputError(
+            f"{entries.where} has {names[0]} alone; {' and '.join(_LONG_FACTORS.values())} belong together"
+        )
+    pairs = entries.count("rope.dimension_count", config["hidden_size"] // config["num_attention_heads"]) // 2
+    config["original_max_position_embeddings"] = original
+    config["rope_parameters"] |= {
+        "rope_type": "longrope",
+        "factor": context / original,
+        "attention_factor": entries.real("rope.scaling.attn_factor", 1.0),
+        "original_max_position_embeddings": original,
+        **{key: entries.factors(name, pairs) for key, name in _LONG_FACTORS.items()},
+    }
+    return config
+
+
+def _olmo(entries: _Entries) -> dict[str, Any]:
+    config = _heads_of_the_width(entries, _trunk(entries, epsilon="layer_norm_epsilon"))
+    entries.must_be("attention.layer_norm_epsilon", 1e-5)
+    clip = entries.get("attention.clamp_kqv")
+    return config | {"clip_qkv": None if clip in (None, 0) else entries.real("attention.clamp_kqv")}
+
+
+def _olmo2(entries: _Entries) -> dict[str, Any]:
+    entries.must_be("attention.sliding_window", 0)
+    return _heads_of_the_width(entries, _trunk(entries))
+
+
+def _gpt2(entries: _Entries) -> dict[str, Any]:
+    return {
+        "n_embd": entries.count("embedding_length"),
+        "n_layer": entries.count("block_count"),
+        "n_head": entries.count("attention.head_count"),
+        "n_inner": entries.count("feed_forward_length"),
+        "n_positions": entries.count("context_length"),
+        "layer_norm_epsilon": entries.real("attention.layer_norm_epsilon"),
+        "activation_function": "gelu_new",
+        "vocab_size": _rows(entries),
+        "tie_word_embeddings": _HEAD not in entries.header.tensors,
+    }
 
 
 ARCHITECTURES: Mapping[str, _Architecture] = {
     "llama": _Architecture("llama", _llama, by_pairs=True),
     "qwen2": _Architecture("qwen2", _qwen),
     "qwen3": _Architecture("qwen3", _qwen),
+    "gemma2": _Architecture("gemma2", _gemma2, added_to_norms=1.0),
+    "gemma3": _Architecture("gemma3_text", _gemma3, added_to_norms=1.0),
+    "phi3": _Architecture("phi3", _phi3),
+    "olmo": _Architecture("olmo", _olmo, by_pairs=True),
+    "olmo2": _Architecture("olmo2", _olmo2, norms_behind=True),
+    "gpt2": _Architecture("gpt2", _gpt2, transposed=True),
 }
 """Supported values of general.architecture."""
 
