@@ -37,7 +37,7 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
             if not is_memory_error(error):
                 raise
             raise parameters_too_large(where.devices, sharded=where.shard_params) from error
-        return Model(lm, loaded, stored if tokenizer is None else tokenizer, os.fspath(model))
+        return Model(lm, loaded, stored if tokenizer is None else tokenizer, os.fspath(model), _gguf_types(model))
     if isinstance(model, Model):
         return model
     if isinstance(model, tuple) and not isinstance(model, LanguageModel):
@@ -159,10 +159,8 @@ def provenance_of(model: Any) -> dict[str, Any]:
 def _beside(folder: pathlib.Path) -> dict[str, Any]:
     """What else a record says of a checkpoint: an adapter that is merged, keys of config.json that nothing reads; of a
     GGUF file the number of tensors of each type."""
-    if folder.is_file():
-        from tdd.models.gguf import GgufFile
-
-        return {"gguf_types": dict(GgufFile(folder).types)}
+    if (types := _gguf_types(folder)) is not None:
+        return {"gguf_types": types}
     from tdd.models.configuration import read_config
     from tdd.models.families import FAMILIES, unread_keys
     from tdd.models.weights import has_adapter
@@ -175,6 +173,18 @@ def _beside(folder: pathlib.Path) -> dict[str, Any]:
     known = config.get("model_type") in tuple(FAMILIES)
     found = {"adapter": adapter, "unread_config_keys": unread_keys(config) if known else None}
     return {name: value for name, value in found.items() if value}
+
+
+def _gguf_types(model: str | os.PathLike[str]) -> dict[str, int] | None:
+    """How many tensors of a GGUF file are stored in each type; None for any other checkpoint."""
+    from tdd.models.source import gguf_file
+
+    file = gguf_file(model)
+    if file is None:
+        return None
+    from tdd.models.gguf import GgufFile
+
+    return dict(GgufFile(file).types)
 
 
 def column_prefixes(provenance: Sequence[dict[str, Any]]) -> list[str]:

@@ -92,6 +92,11 @@ def resolve_config(path: str | os.PathLike[str], *, revision: str | None = None)
     return pathlib.Path(cached).parent if isinstance(cached, str) else _snapshot(text, revision, ("config.json",))
 
 
+def gguf_file(path: Any) -> pathlib.Path | None:
+    """The GGUF file that a model's name means, or None; nothing is fetched."""
+    return _gguf_file(*_name_and_revision(path, None)) if isinstance(path, str | os.PathLike) else None
+
+
 def at_revision(model: Any, revision: Any) -> Any:
     """The names of checkpoints at a revision: "owner/name@revision", a list of names for several models or revisions.
 

@@ -36,6 +36,7 @@ class Model(NamedTuple):
     params: Any  # its parameters, or `Deferred` ones
     tokenizer: Any  # its tokenizer
     name: str  # the name that reports show
+    gguf_types: Mapping[str, int] | None = None  # of a GGUF file the number of tensors of each type
 
     def parameters(self) -> Any:
         """The parameters."""

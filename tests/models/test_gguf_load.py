@@ -6,7 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+import tdd
 from tdd.models.checkpoint import load
+from tdd.models.source import resolve
 from tdd.validate import InputError
 
 EXACT = [
@@ -77,8 +79,10 @@ def test_the_largest_gemma_scales_by_the_width(tmp_path):
     from tdd.models.gguf.configuration import read_configuration
     from tdd.models.gguf.header import Header, StoredTensor
 
-    keys = {"context_length": 32, "embedding_length": 48, "feed_forward_length": 40, "attention.head_count": 4,
-            "attention.key_length": 6, "attention.value_length": 6, "attention.layer_norm_rms_epsilon": 1e-6}  # fmt: skip
+    keys = {
+        "context_length": 32, "embedding_length": 48, "feed_forward_length": 40, "attention.head_count": 4,
+        "attention.key_length": 6, "attention.value_length": 6, "attention.layer_norm_rms_epsilon": 1e-6,
+    }  # fmt: skip
     scales = {}
     for layers in (42, 46):
         metadata = {"general.architecture": "gemma2", **prefixed("gemma2", {**keys, "block_count": layers})}
@@ -242,3 +246,37 @@ def test_tensors_of_another_model(tmp_path):
     )
     with pytest.raises(InputError, match=r"1 tensors that the architecture has not: blk\.0\.ssm_a\.weight"):
         load(file)
+
+
+def test_the_record_says_how_weights_were_stored(tmp_path):
+    from tdd.audit.models import check_references, provenance_of
+
+    file = gguf_files.write_family(tmp_path / "model.gguf", "llama", kind="F16")
+    scores = tdd.score(file, ["!#$%", "&%$#"], "loss", progress=False)
+    assert np.isfinite(scores.values["loss"]).all()
+    assert scores.provenance["gguf_types"] == {"F16": 16, "F32": 5}
+    assert scores.provenance["tokenizer"] == "GGUF metadata (gpt2 gpt-2)"
+    known = provenance_of(file)
+    assert (known["name"], known["gguf_types"]) == (str(file), {"F16": 16, "F32": 5})
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "model.gguf").write_bytes(file.read_bytes())
+    assert provenance_of(tmp_path / "folder")["sha256"] == known["sha256"]
+    with pytest.raises(InputError, match="is the audited model"):
+        check_references(tmp_path / "folder", file)
+
+
+def test_where_a_file_is_looked_for(tmp_path):
+    file = gguf_files.write_family(tmp_path / "folder" / "a.GGUF", "llama")
+    found = resolve(file.parent)
+    assert (found.path, found.files, found.revision) == (file, ("a.GGUF",), None)
+    assert resolve(file) == found
+    with pytest.raises(InputError, match="'v1' is for hub ids"):
+        load(file, revision="v1")
+    with pytest.raises(InputError, match="is a file; give the folder"):
+        resolve(file, gguf=False)
+    (file.parent / "b.gguf").write_bytes(b"")
+    with pytest.raises(InputError, match=r"holds 2 GGUF files, a\.GGUF, b\.gguf; give one of them"):
+        load(file.parent)
+    (file.parent / "model.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match="no tokenizer in"):
+        load(file.parent)

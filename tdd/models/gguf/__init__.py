@@ -15,6 +15,7 @@ from tdd.models.gguf.configuration import Reading, read_configuration
 from tdd.models.gguf.header import Header, read_header
 from tdd.models.gguf.tensors import GgufTensors, types
 from tdd.models.spec import DecoderSpec
+from tdd.models.weights import DTYPES
 from tdd.validate.files import reading
 
 
@@ -38,6 +39,12 @@ class GgufFile:
     def types(self) -> Mapping[str, int]:
         """How many tensors are stored in each type, the most frequent first."""
         return types(self._header)
+
+    @property
+    def dtype(self) -> str:
+        """The widest type in which matrices are read: that of tensors stored in blocks is float32."""
+        found = {tensor.kind.name for tensor in self._header.tensors.values() if len(tensor.shape) > 1}
+        return DTYPES[found.pop()].name if len(found) == 1 and found <= DTYPES.keys() else "float32"
 
     def spec(self) -> tuple[Family, DecoderSpec]:
         """The architecture, with the defaults that transformers fills in."""

@@ -98,6 +98,8 @@ def read_tokenizer(metadata: Mapping[str, Any], architecture: str, where: str) -
     )
     template = metadata.get("tokenizer.chat_template")
     found.chat_template = template if isinstance(template, str) else None
+    rule = f" {metadata[f'{_PREFIX}pre']}" if f"{_PREFIX}pre" in metadata else ""
+    found.read_from = f"GGUF metadata ({model}{rule})"
     return found
 
 
