@@ -178,8 +178,9 @@ def _snapshot(repository: str, revision: str | None, files: Sequence[str] = _FET
 
 def _gguf_file(text: str, place: pathlib.Path, revision: str | None) -> pathlib.Path | None:
     """The GGUF file that `text` names, or that is all that its folder has of weights; None if it is none."""
+    others = (SINGLE, INDEX, *_ADAPTER_FILES)
     file = place if text and place.suffix.lower() == ".gguf" and place.is_file() else None
-    if file is None and text and place.is_dir() and not any((place / name).is_file() for name in (SINGLE, INDEX)):
+    if file is None and text and place.is_dir() and not any((place / name).is_file() for name in others):
         found = sorted(path for path in place.iterdir() if path.suffix.lower() == ".gguf" and path.is_file())
         if len(found) > 1:
             raise InputError(

@@ -75,6 +75,7 @@ BROKEN = {
     "an array of arrays": (_file(entries=[_string(b"a") + struct.pack("<IIQ", 9, 9, 1)]), "a value of type 9"),
     "a strange value": (_file(entries=[_string(b"a") + struct.pack("<I", 99)]), "a value of type 99"),
     "no UTF-8": (_file(entries=[_string(b"\xff") + struct.pack("<IB", 0, 1)]), "is not UTF-8"),
+    "a name of two lines": (_file(tensors=[_tensor(name=b"a\nb")]), "characters that cannot be printed"),
     "an entry twice": (_file(entries=[_string(b"a") + struct.pack("<IB", 0, 1)] * 2), "has a twice"),
     "an alignment of 0": (
         _file(entries=[_string(b"general.alignment") + struct.pack("<II", 4, 0)]), "general.alignment is 0",

@@ -219,7 +219,13 @@ def test_numbers_that_are_not_finite(tmp_path):
         ({"general.type": "adapter"}, "general.type = 'adapter'"),
         ({"split.count": 3}, "one of 3 parts of a model"),
         ({"llama.block_count": 10**9}, "block_count = 1000000000, but"),
-        ({"llama.attention.head_count_kv": np.array([2, 1], np.int32)}, "head_count_kv = an array of 2"),
+        (
+            {"llama.attention.head_count_kv": np.array([2, 1], np.int32)},
+            "head_count_kv = an array of 2; one value is supported",
+        ),
+        ({"general.type": np.ones(3, np.int32)}, "general.type = an array of 3"),
+        ({"split.count": np.ones(3, np.int32)}, "split.count = an array of 3"),
+        ({"llama.attention.head_count": 7}, "does not hold a configuration that transformers accepts"),
         ({"llama.expert_count": 8}, "expert_count = 8, which changes the computation"),
         ({"llama.attention.temperature": 1.5}, "unknown metadata llama.attention.temperature"),
         ({"llama.rope.scaling.type": "su"}, "rope.scaling.type = 'su'"),
@@ -229,7 +235,7 @@ def test_numbers_that_are_not_finite(tmp_path):
             {"llama.embedding_length": 32},
             "has 21 tensors of another shape: lm_head.weight [48, 16] instead of [48, 32]",
         ),
-        ({"llama.embedding_length": "wide"}, "embedding_length = 'wide'; one whole number"),
+        ({"llama.embedding_length": "wide"}, "embedding_length = 'wide'; a whole number"),
     ],
 )
 def test_metadata_that_cannot_be_used(tmp_path, metadata, words):
@@ -277,6 +283,7 @@ def test_where_a_file_is_looked_for(tmp_path):
     (file.parent / "b.gguf").write_bytes(b"")
     with pytest.raises(InputError, match=r"holds 2 GGUF files, a\.GGUF, b\.gguf; give one of them"):
         load(file.parent)
-    (file.parent / "model.safetensors").write_bytes(b"")
-    with pytest.raises(InputError, match="no tokenizer in"):
+    (file.parent / "b.gguf").unlink()
+    (file.parent / "adapter_config.json").write_text("{}")  # an adapter is not left out in silence
+    with pytest.raises(InputError, match="holds an adapter of"):
         load(file.parent)

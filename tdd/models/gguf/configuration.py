@@ -18,7 +18,7 @@ import numpy as np
 
 from tdd.models.families import FAMILIES
 from tdd.models.families.family import Family
-from tdd.models.gguf.header import Header
+from tdd.models.gguf.header import Header, single
 from tdd.models.gguf.tensors import Form
 from tdd.validate import InputError, some
 
@@ -50,9 +50,9 @@ class _Entries:
         self._asked: set[str] = set()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value by its name without the architecture."""
+        """A value by its name without the architecture; no array."""
         self._asked.add(key)
-        value = self.header.metadata.get(self._prefix + key, default)
+        value = single(self.header.metadata, self._prefix + key, default, self.where)
         return float(str(np.float32(value))) if isinstance(value, float) else value
 
     def count(self, key: str, default: int | None = None) -> int:
@@ -61,8 +61,7 @@ class _Entries:
         if value is None:
             raise InputError(f"{self.where} lacks the metadata {self._prefix}{key}; convert the model again")
         if type(value) is not int or value < 1:
-            shown = f"an array of {len(value)}" if isinstance(value, (list, np.ndarray)) else repr(value)
-            raise InputError(f"{self.where} has {self._prefix}{key} = {shown}; one whole number from 1 on is supported")
+            raise InputError(f"{self.where} has {self._prefix}{key} = {value!r}; a whole number from 1 on is needed")
         return value
 
     def real(self, key: str, default: float | None = None) -> float:
@@ -72,12 +71,12 @@ class _Entries:
             raise InputError(f"{self.where} lacks the metadata {self._prefix}{key}; convert the model again")
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
             raise InputError(f"{self.where} has {self._prefix}{key} = {value!r}; a positive number is needed")
-        return value
+        return float(value)
 
     def must_be(self, key: str, *allowed: Any) -> None:
         """A value that may be left out has one of the allowed ones."""
         value = self.get(key, allowed[0])
-        if isinstance(value, np.ndarray) or value not in allowed:
+        if value not in allowed:
             raise InputError(
                 f"{self.where} has {self._prefix}{key} = {value!r}, which changes the computation and is not "
                 f"supported; supported: {' or '.join(map(str, allowed))}"
@@ -305,7 +304,10 @@ def read_configuration(header: Header, where: str) -> Reading:
         unknown, or a part of a model that is split into several files.
     """
     metadata = header.metadata
-    architecture, kind = metadata.get("general.architecture"), metadata.get("general.type", "model")
+    architecture, kind = (
+        single(metadata, f"general.{key}", default, where)
+        for key, default in (("architecture", None), ("type", "model"))
+    )
     if kind != "model":
         raise InputError(f"{where} holds general.type = {kind!r}; a file with a whole model is needed")
     if not isinstance(architecture, str) or architecture not in ARCHITECTURES:
@@ -313,7 +315,7 @@ def read_configuration(header: Header, where: str) -> Reading:
             f"{where} has general.architecture = {architecture!r}, which is not supported; supported: "
             f"{', '.join(ARCHITECTURES)}"
         )
-    if metadata.get("split.count", 0) not in (0, 1):
+    if single(metadata, "split.count", 0, where) not in (0, 1):
         raise InputError(
             f"{where} is one of {metadata['split.count']} parts of a model; join them with llama-gguf-split --merge"
         )

@@ -106,6 +106,18 @@ def read_header(path: pathlib.Path) -> Header:
         ) from error
 
 
+def single(metadata: Mapping[str, Any], name: str, default: Any, where: str) -> Any:
+    """A metadata value that is no array.
+
+    Raises:
+      InputError: It is one.
+    """
+    value = metadata.get(name, default)
+    if isinstance(value, (list, np.ndarray)):
+        raise InputError(f"{where} has {name} = an array of {len(value)}; one value is supported")
+    return value
+
+
 class _Broken(Exception):
     """What is wrong with a file."""
 
@@ -203,8 +215,11 @@ class _Cursor:
             raise _Broken(f"a string at byte {place} is not UTF-8") from error
 
     def name(self) -> str:
-        """A name of an entry or of a tensor."""
-        return self.string(_LONGEST_NAME)
+        """A name of an entry or of a tensor, which errors may show."""
+        place, name = self.place, self.string(_LONGEST_NAME)
+        if not name.isprintable():
+            raise _Broken(f"a name at byte {place} has characters that cannot be printed")
+        return name
 
     def value(self, number: int, name: str) -> Any:
         """A metadata value of the type of this number: a scalar, a string or an array of one of them."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tdd.models.gguf.header import single
 from tdd.validate import InputError
 
 _BLANK = "\u2581"
@@ -76,7 +77,7 @@ def read_tokenizer(metadata: Mapping[str, Any], architecture: str, where: str) -
     """
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary, model = _vocabulary(metadata, where), metadata.get(f"{_PREFIX}model")
+    vocabulary, model = _vocabulary(metadata, where), single(metadata, f"{_PREFIX}model", None, where)
     if model == "gpt2":
         rule = _rule(metadata, architecture, where)
         built, begins = _byte_level(metadata, vocabulary, rule, where), rule.begins
