@@ -50,7 +50,7 @@ class LocalT5:
         from tdd.models.source import fingerprint as of_files
         from tdd.models.source import resolve
 
-        found = resolve(self.model)
+        found = resolve(self.model, gguf=False)
         self.facts = {"kind": "t5", "revision": found.revision, "sha256": of_files(found.folder)}
         self._folder = found.folder
 

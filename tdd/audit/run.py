@@ -109,7 +109,7 @@ def run_audit(
     All texts are scored together, in one layout, so that nothing but the texts can tell them apart.
 
     Args:
-      model: a checkpoint folder, a hub id (also "owner/name@revision"), or (lm, params, tokenizer); for "jmcs" and
+      model: a checkpoint folder, GGUF file or hub id ("owner/name@revision"), or (lm, params, tokenizer); for "jmcs" or
         "jecs" a list of them. None with format="lm-eval": all texts are given as samples that lm-evaluation-harness
         logged under the model, and scored from the log-probabilities in them: "loss_per_byte" (the default),
         "choice_loss", or "reference:model=SAMPLES" with the samples of another model; see `tdd.score_log_probs`.

@@ -51,7 +51,7 @@ def _add_audit(commands: Any) -> None:
         ),
     )
     audit.add_argument(
-        "model", nargs="*", help="checkpoint folder or hub id; several for --method jmcs and --method jecs"
+        "model", nargs="*", help="checkpoint folder, GGUF file or hub id; several for --method jmcs and --method jecs"
     )
     audit.add_argument("--candidates", metavar="FILE", help="texts to decide on")
     audit.add_argument(

@@ -81,7 +81,7 @@ def add(commands: Any) -> None:
     )
     exchange.formatter_class = argparse.RawDescriptionHelpFormatter
     exchange.epilog, exchange.rare_epilog = _EPILOG, True
-    exchange.add_argument("model", nargs="?", help="checkpoint folder or hub id")
+    exchange.add_argument("model", nargs="?", help="checkpoint folder, GGUF file or hub id")
     exchange.add_argument(
         "dataset",
         nargs="*",

@@ -17,6 +17,7 @@ from tdd.validate import InputError
 
 _OPTIONAL = {
     "torch": "parity tests",
+    "gguf": "quantised GGUF files",
     "ray": "tdd score --ray",
     "equinox": "tdd.from_equinox",
     "dm-haiku": "tdd.from_haiku",
@@ -35,7 +36,7 @@ def add(commands: Any) -> None:
         "show versions, devices, caches, models at hand and optional packages; with --model, estimate whether a model "
         "fits on a device and how fast it could be scored there",
     )
-    parser.add_argument("--model", metavar="PATH", help="checkpoint folder or hub id; only its config.json is read")
+    parser.add_argument("--model", metavar="PATH", help="checkpoint folder, GGUF file or hub id; no weights are read")
     add_revision(parser)
     parser.add_argument(
         "--device", metavar="KIND", help=f"{', '.join(KINDS)}, or its memory such as 24GB (default: this machine's)"
@@ -78,7 +79,11 @@ def _run_budget(arguments: argparse.Namespace) -> None:
     found = budget(arguments)
     needed = _size(found["params_bytes"] + found["temporary"])
     active = f" ({found['active_params']:,} for a token)" if found["active_params"] < found["num_params"] else ""
-    rows = [
+    rows = [("family", found["family"])]
+    if "gguf_types" in found:
+        counts = ", ".join(f"{count:,} {name}" for name, count in found["gguf_types"].items())
+        rows.append(("format", f"GGUF, tensors stored as {counts}; blocks become float32 when they are read"))
+    rows += [
         ("parameters", f"{found['num_params']:,}{active} in {found['dtype']}, {_size(found['params_bytes'])}"),
         ("memory for JAX", _size(found["available"])),
         ("batch", f"{found['batch']} rows of {found['length']:,} tokens" if found["fits"] else "none"),
@@ -99,15 +104,11 @@ def _run_budget(arguments: argparse.Namespace) -> None:
 def budget(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `tdd info --model --json` prints."""
     from tdd.models.budget import ASSUMPTIONS, estimate, usable
-    from tdd.models.configuration import read_config, read_spec
     from tdd.models.source import resolve_config
     from tdd.scoring.buckets import default_budget
     from tdd.scoring.token_stats import tiling
 
-    folder = resolve_config(arguments.model, revision=arguments.revision)
-    _, spec = read_spec(folder)
-    config = read_config(folder / "config.json")
-    stored = config.get("dtype") or config.get("torch_dtype")
+    family, spec, stored, types = _described(resolve_config(arguments.model, revision=arguments.revision))
     dtype = arguments.dtype or (stored if stored in ("float32", "bfloat16", "float16") else "float32")
     if arguments.device is None:
         import jax
@@ -124,8 +125,24 @@ def budget(arguments: argparse.Namespace) -> dict[str, Any]:
         tile=tiling(platform).chunk,
         length=arguments.length,
     )
-    named = {"model": arguments.model, "device": device, "dtype": dtype, "fits": found.fits}
+    named = {"model": arguments.model, "family": family, "device": device, "dtype": dtype, "fits": found.fits}
+    named |= {} if types is None else {"gguf_types": types}
     return {**named, **dataclasses.asdict(found), "assumptions": list(ASSUMPTIONS)}
+
+
+def _described(place: pathlib.Path) -> tuple[str, Any, Any, dict[str, int] | None]:
+    """A checkpoint's family, its spec, the type of its parameters, and how many tensors of a GGUF file have which."""
+    if place.is_file():
+        from tdd.models.gguf import GgufFile
+
+        file = GgufFile(place)
+        family, spec = file.spec()
+        return family.model_type, spec, file.dtype, dict(file.types)
+    from tdd.models.configuration import read_config, read_spec
+
+    family, spec = read_spec(place)
+    config = read_config(place / "config.json")
+    return family.model_type, spec, config.get("dtype") or config.get("torch_dtype"), None
 
 
 def collect() -> dict[str, Any]:

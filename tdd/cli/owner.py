@@ -26,7 +26,7 @@ def _add_versions(commands: Any) -> None:
         "was a model trained on the published versions of an owner's documents?",
         usual=("--document-field", "--published-field", "--score", "--test", "--alpha", "--out", "--device"),
     )
-    versions.add_argument("model", help="checkpoint folder or hub id")
+    versions.add_argument("model", help="checkpoint folder, GGUF file or hub id")
     versions.add_argument(
         "documents", help="table with a row for each version: its text, its document, and whether it was published"
     )
@@ -53,7 +53,7 @@ def _add_dataset(commands: Any) -> None:
         "was a model trained on a set of texts, beside texts of the same owner that were kept back?",
         usual=("--suspects", "--heldout", "--group-field", "--score", "--test", "--alpha", "--out", "--device"),
     )
-    dataset.add_argument("model", help="checkpoint folder or hub id")
+    dataset.add_argument("model", help="checkpoint folder, GGUF file or hub id")
     group = dataset.add_argument_group("data")
     group.add_argument("--suspects", required=True, metavar="FILE", help="texts that may be in the training data")
     group.add_argument(

@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
             "--shard",
         ),
     )
-    score.add_argument("model", help="checkpoint folder or hub id")
+    score.add_argument("model", help="checkpoint folder, GGUF file or hub id")
     score.add_argument("texts", help=".jsonl, .json, .csv, .tsv, .parquet, .txt, or a folder of .txt files")
     score.add_argument(
         "--score",

@@ -61,8 +61,9 @@ def load(
     """Read a checkpoint.
 
     Args:
-      path: A folder in Hugging Face's format, or a hub id. A LoRA adapter of peft beside the weights is merged into
-        them (`tdd.models.lora`).
+      path: A folder in Hugging Face's format, or a hub id; a LoRA adapter of peft beside the weights is merged into
+        them (`tdd.models.lora`). Or a GGUF file (`tdd.models.gguf`), or a folder with one and no other weights; its
+        quantised tensors become float32.
       dtype: "float32", "bfloat16" or "float16" (or the dtype itself) for all parameters; None keeps them
         as stored, in the widest type of those in which one parameter is stored.
       revision: Branch, tag or commit of a hub id.
@@ -81,20 +82,10 @@ def load(
     """
     target = _as_dtype(dtype)
     placement = Placement(mesh, target)
-    folder = resolve(path, revision=revision).folder
-    opened: Callable[[pathlib.Path], contextlib.AbstractContextManager[StoredTensors]] = StoredTensors
-    if has_adapter(folder):
-        from tdd.models.lora import check_whole, stored_tensors
-
-        check_whole(folder)
-        opened = stored_tensors
-    _check_tokenizer_present(folder)
-    with opened(folder) as stored:
-        check_layer_counts(folder / "config.json", len(stored.names()))
-        family, spec = read_spec(folder)
-        tokenizer = read_tokenizer(folder)
-        log_tokens_without_row(tokenizer.get_vocab(), spec.vocab_size, str(folder))
-        family, where = _as_stored(family, stored.names()), str(folder)
+    place = resolve(path, revision=revision).path
+    with _opened(place) as (stored, family, spec, tokenizer):
+        where = str(place)
+        log_tokens_without_row(tokenizer.get_vocab(), spec.vocab_size, where)
         matched = _match(stored, family, spec, where)
         params = read_slots(stored, slots(spec, family.names), matched, placement, where)
     return language_model(spec), params, tokenizer
@@ -199,6 +190,29 @@ def read_slots(
     return params
 
 
+@contextlib.contextmanager
+def _opened(place: pathlib.Path) -> Iterator[tuple[StoredTensors, Family, DecoderSpec, Any]]:
+    """The tensors, the family with its names of them, the spec and the tokenizer of a folder or of a GGUF file."""
+    if place.is_file():
+        from tdd.models.gguf import GgufFile
+
+        file = GgufFile(place)
+        with file.tensors() as stored:
+            yield (stored, *file.spec(), file.tokenizer())
+        return
+    opened: Callable[[pathlib.Path], contextlib.AbstractContextManager[StoredTensors]] = StoredTensors
+    if has_adapter(place):
+        from tdd.models.lora import check_whole, stored_tensors
+
+        check_whole(place)
+        opened = stored_tensors
+    _check_tokenizer_present(place)
+    with opened(place) as stored:
+        check_layer_counts(place / "config.json", len(stored.names()))
+        family, spec = read_spec(place)
+        yield stored, _as_stored(family, stored.names()), spec, read_tokenizer(place)
+
+
 def _as_stored(family: Family, names: frozenset[str]) -> Family:
     """The family with the names of these files: its own, or those where the experts of a layer are one tensor."""
     if not any(name.endswith(STACKS["experts_out"]) for name in names):
@@ -222,7 +236,7 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
         expected,
         {name: stored.shape(in_file) for name, in_file in name_in_file.items()},
         where,
-        advice="its weights and its config.json do not belong together",
+        advice="its weights and its configuration do not belong together",
         dtypes={name: stored.dtype(in_file) for name, in_file in name_in_file.items()},
     )
     if copy_in_file is not None and not stored.equal(copy_in_file, name_in_file[original]):

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: a folder, or a hub repository in the Hugging Face cache."""
+"""The files of a checkpoint: a folder, a GGUF file, or a hub repository in the Hugging Face cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tdd.models.weights import INDEX, SINGLE
-from tdd.validate import InputError
+from tdd.validate import InputError, some
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -37,25 +37,36 @@ class ResolvedCheckpoint:
     folder: pathlib.Path  # folder of its files
     revision: str | None  # commit of the hub repository, or None for a plain folder
     files: tuple[str, ...]  # names of the files that decide what the model computes, sorted
+    gguf: str | None = None  # name of the GGUF file that is the whole checkpoint, or None
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The GGUF file, or the folder."""
+        return self.folder if self.gguf is None else self.folder / self.gguf
 
 
-def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> ResolvedCheckpoint:
-    """Find a checkpoint: an existing folder as it is, anything else as a hub id.
+def resolve(path: str | os.PathLike[str], *, revision: str | None = None, gguf: bool = True) -> ResolvedCheckpoint:
+    """Find a checkpoint: an existing folder or GGUF file as it is, anything else as a hub id.
 
     Hub files come from huggingface_hub's cache and are downloaded if they are absent; with HF_HUB_OFFLINE set, only
     the cache is used. Only configuration, tokenizer and safetensors files are fetched.
 
     Args:
-      path: A folder or a hub id such as "gpt2" or "owner/name", which may end with its revision: "owner/name@step1000".
+      path: A folder, a GGUF file, or a hub id such as "gpt2" or "owner/name", which may end with its revision:
+        "owner/name@step1000". A folder with one GGUF file and no safetensors stands for that file.
       revision: Branch, tag or commit of a hub id; None for what the id ends with, else its main branch.
+      gguf: Whether a GGUF file is accepted.
 
     Raises:
-      InputError: No such folder, not a hub id, a revision for a folder, a failed download, or a pipe or a device in
-        the place of a file.
+      InputError: No such folder, not a hub id, a revision for a folder, a failed download, a pipe or a device in
+        the place of a file, or several GGUF files of which one must be named.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"path must be a checkpoint folder or a hub id, got {path!r}")
     text, folder, revision = _name_and_revision(path, revision)
+    file = _gguf_file(text, folder, revision) if gguf else None
+    if file is not None:
+        return ResolvedCheckpoint(file.parent, None, (file.name,), file.name)
     is_folder = _is_folder(text, folder, revision)
     if not is_folder:
         folder = _snapshot(text, revision)
@@ -67,8 +78,11 @@ def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> Res
 
 
 def resolve_config(path: str | os.PathLike[str], *, revision: str | None = None) -> pathlib.Path:
-    """The folder of a checkpoint's config.json, as `resolve` finds it, without fetching the weights."""
+    """The folder of a checkpoint's config.json or its GGUF file, as `resolve` finds it, without fetching weights."""
     text, folder, revision = _name_and_revision(path, revision)
+    file = _gguf_file(text, folder, revision)
+    if file is not None:
+        return file
     if _is_folder(text, folder, revision):
         return folder
     from huggingface_hub import try_to_load_from_cache
@@ -76,6 +90,11 @@ def resolve_config(path: str | os.PathLike[str], *, revision: str | None = None)
     # what is there stays the newest: a newer snapshot without weights would be of no use offline
     cached = try_to_load_from_cache(text, "config.json", revision=revision)
     return pathlib.Path(cached).parent if isinstance(cached, str) else _snapshot(text, revision, ("config.json",))
+
+
+def gguf_file(path: Any) -> pathlib.Path | None:
+    """The GGUF file that a model's name means, or None; nothing is fetched."""
+    return _gguf_file(*_name_and_revision(path, None)) if isinstance(path, str | os.PathLike) else None
 
 
 def at_revision(model: Any, revision: Any) -> Any:
@@ -103,16 +122,15 @@ def at_revision(model: Any, revision: Any) -> Any:
     return f"{model}@{revision}"
 
 
-def fingerprint(folder: str | os.PathLike[str]) -> str:
-    """SHA-256 over names and contents of a folder's configuration, tokenizer and weight files, hexadecimal.
+def fingerprint(place: str | os.PathLike[str]) -> str:
+    """SHA-256 over names and contents of a folder's configuration, tokenizer and weight files, or of a GGUF file.
 
-    Reads every byte once; remembered for as long as names, sizes and modification times stay the same.
+    Hexadecimal. Reads every byte once; remembered for as long as names, sizes and modification times stay the same.
     """
-    place = pathlib.Path(folder)
-    states = tuple(
-        (name, (place / name).stat().st_size, (place / name).stat().st_mtime_ns) for name in resolve(place).files
-    )
-    return _fingerprint(place.resolve(), states)
+    found = resolve(pathlib.Path(place))
+    paths = [found.folder / name for name in found.files]
+    states = tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
+    return _fingerprint(found.folder.resolve(), states)
 
 
 @functools.lru_cache(maxsize=64)
@@ -158,6 +176,22 @@ def _snapshot(repository: str, revision: str | None, files: Sequence[str] = _FET
     return pathlib.Path(folder)
 
 
+def _gguf_file(text: str, place: pathlib.Path, revision: str | None) -> pathlib.Path | None:
+    """The GGUF file that `text` names, or that is all that its folder has of weights; None if it is none."""
+    others = (SINGLE, INDEX, *_ADAPTER_FILES)
+    file = place if text and place.suffix.lower() == ".gguf" and place.is_file() else None
+    if file is None and text and place.is_dir() and not any((place / name).is_file() for name in others):
+        found = sorted(path for path in place.iterdir() if path.suffix.lower() == ".gguf" and path.is_file())
+        if len(found) > 1:
+            raise InputError(
+                f"{text!r} holds {len(found)} GGUF files, {some([f.name for f in found])}; give one of them"
+            )
+        file = found[0] if found else None
+    if file is not None and revision is not None:
+        raise InputError(f"revision={revision!r} is for hub ids, but {text!r} is a GGUF file; leave it out")
+    return file
+
+
 def _is_folder(text: str, folder: pathlib.Path, revision: str | None) -> bool:
     """True if `text` names an existing folder, False if it can only be a hub id."""
     if not text:
@@ -167,7 +201,7 @@ def _is_folder(text: str, folder: pathlib.Path, revision: str | None) -> bool:
             raise InputError(f"revision={revision!r} is for hub ids, but {text!r} is a folder; leave it out")
         return True
     if folder.exists():
-        raise InputError(f"{text!r} is a file; give the folder that holds config.json and the weights")
+        raise InputError(f"{text!r} is a file; give the folder that holds config.json and safetensors, or a .gguf file")
     if _HUB_ID.fullmatch(text) is None:
         raise InputError(f"no model folder at {text!r}, and it is not a hub id such as 'gpt2' or 'owner/name'")
     return False

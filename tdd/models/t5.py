@@ -101,7 +101,7 @@ def load_t5(path: str | os.PathLike[str]) -> tuple[T5Spec, dict[str, Any], Any]:
       InputError: No T5, a key or a value of its configuration that is not understood, or weights that are missing,
         too many, of another shape, or not finite.
     """
-    folder = resolve(path).folder
+    folder = resolve(path, gguf=False).folder
     check_no_adapter(folder)
     with StoredTensors(folder) as stored:
         check_layer_counts(folder / "config.json", len(stored.names()))

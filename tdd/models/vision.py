@@ -217,7 +217,7 @@ def pixels(image: Any, size: int) -> np.ndarray:
 
 def check_vision_language(path: str | os.PathLike[str], *, revision: str | None = None) -> None:
     """Check that `load_vision_language` knows the architecture, without reading weights. Raises InputError."""
-    _read_spec(resolve(path, revision=revision).folder)
+    _read_spec(resolve(path, revision=revision, gguf=False).folder)
 
 
 def load_vision_language(
@@ -238,7 +238,7 @@ def load_vision_language(
     """
     if dtype is not None:
         check_choice("dtype", dtype, ("float32", "bfloat16", "float16"))
-    folder = resolve(path, revision=revision).folder
+    folder = resolve(path, revision=revision, gguf=False).folder
     family, spec = _read_spec(folder)
     _check_processor(folder / "preprocessor_config.json")
     tokenizer = read_tokenizer(folder, spec.text.vocab_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,6 +45,7 @@ class Model(NamedTuple):
     params: Any  # its parameters, or `Deferred` ones
     tokenizer: Any  # its tokenizer
     name: str  # the name that reports show
+    stored: Mapping[str, Any] = types.MappingProxyType({})  # how a checkpoint stores its weights, for the record
 
     def parameters(self) -> Any:
         """The parameters."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -36,7 +36,7 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
             if not is_memory_error(error):
                 raise
             raise parameters_too_large(where.devices, sharded=where.shard_params) from error
-        return Model(lm, loaded, stored if tokenizer is None else tokenizer, os.fspath(model))
+        return Model(lm, loaded, stored if tokenizer is None else tokenizer, os.fspath(model), stored_as(model))
     if isinstance(model, Model):
         return model
     if isinstance(model, tuple) and not isinstance(model, LanguageModel):
@@ -99,7 +99,7 @@ def check_references(references: Sequence[Any], audited: Any = None) -> None:
     for number, place in found.items():
         if list(sizes.values()).count(sizes[number]) == 1:
             continue
-        earlier = first.setdefault(source.fingerprint(place.folder), number)
+        earlier = first.setdefault(source.fingerprint(place.path), number)
         if earlier == number:
             continue
         if earlier == 0:
@@ -119,8 +119,8 @@ def provenance_of(model: Any) -> dict[str, Any]:
         from tdd.models import source
 
         place = source.resolve(model)
-        found = {"name": str(model), "revision": place.revision, "sha256": source.fingerprint(place.folder)}
-        return {**found, **_beside(place.folder)}
+        found = {"name": str(model), "revision": place.revision, "sha256": source.fingerprint(place.path)}
+        return {**found, **_beside(place.path)}
     if isinstance(model, tuple) and len(model) == 3 and not isinstance(model[0], LanguageModel):
         from tdd.models.vision import VisionLanguageModel
 
@@ -133,7 +133,10 @@ def provenance_of(model: Any) -> dict[str, Any]:
 
 
 def _beside(folder: pathlib.Path) -> dict[str, Any]:
-    """What else a record says of a checkpoint: an adapter that is merged, keys of config.json that nothing reads."""
+    """What else a record says of a checkpoint: how weights are stored, an adapter that is merged, keys of config.json
+    that nothing reads."""
+    if "gguf_types" in (stored := stored_as(folder)):
+        return dict(stored)
     from tdd.models.configuration import read_config
     from tdd.models.families import FAMILIES, unread_keys
     from tdd.models.weights import has_adapter
@@ -145,4 +148,17 @@ def _beside(folder: pathlib.Path) -> dict[str, Any]:
         adapter = adapter_of(folder)
     known = config.get("model_type") in tuple(FAMILIES)
     found = {"adapter": adapter, "unread_config_keys": unread_keys(config) if known else None}
-    return {name: value for name, value in found.items() if value}
+    return {**stored, **{name: value for name, value in found.items() if value}}
+
+
+def stored_as(model: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """How the weights of a checkpoint are stored where they are not plain numbers: of a GGUF file the number of tensors
+    of each type."""
+    from tdd.models.source import gguf_file
+
+    file = gguf_file(model)
+    if file is None:
+        return {}
+    from tdd.models.gguf import GgufFile
+
+    return {"gguf_types": dict(GgufFile(file).types)}

@@ -82,8 +82,8 @@ def score(
     """Score texts under a language model. All scores are loss-like: LOWER = MORE member-like.
 
     Args:
-      model: a checkpoint folder or hub id, "owner/name" or "owner/name@revision"; or a `LanguageModel` with `params`
-        and `tokenizer`; or the triple (lm, params, tokenizer) that `tdd.load` returns.
+      model: a checkpoint folder, a GGUF file or a hub id, "owner/name" or "owner/name@revision"; or a `LanguageModel`
+        with `params` and `tokenizer`; or the triple (lm, params, tokenizer) that `tdd.load` returns.
       texts: a path, a sequence of strings, a column or table, or `Texts`; see `tdd.texts.load_texts`.
       scores: one or several: by name, with options after a colon, "max_renyi:gamma=inf,k=0", or as values,
         `tdd.scores.MaxRenyi(gamma="inf", k=0)`; a mapping gives each column its name. What a score needs beside model
@@ -291,6 +291,7 @@ def _provenance(
         provenance["num_processes"] = jax.process_count()
     if (read_from := getattr(models[OWN].tokenizer, "read_from", None)) is not None:
         provenance["tokenizer"] = read_from
+    provenance |= models[OWN].stored
     provenance |= {"prepends_bos": whole.prepends_bos, "num_windows": counts["windows"]}
     if options["long_texts"] == "truncate":
         provenance["num_truncated"] = counts["truncated"]

@@ -97,7 +97,8 @@ def reading(path: pathlib.Path, wanted: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{path} does not hold {wanted}: {type(error).__name__}: {error}") from error
+        reason = " ".join(str(error).split())  # some readers write several lines
+        raise InputError(f"{path} does not hold {wanted}: {type(error).__name__}: {reason}") from error
 
 
 @contextlib.contextmanager

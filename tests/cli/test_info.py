@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import gguf_files
 import jax
 import pytest
 
@@ -118,3 +119,15 @@ def test_help_shows_the_usual_options_and_help_all_every_option(capsys, monkeypa
     assert "--candidates" in whole
     assert "--token-budget" in whole
     assert "--coordinator" in whole
+
+
+def test_what_a_gguf_file_is_and_needs(capsys, tmp_path):
+    file = gguf_files.write_family(tmp_path / "model.gguf", "llama", kind="F16")
+    arguments = ["info", "--model", str(file), "--device", "16GB"]
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["family"], found["dtype"], found["fits"]) == ("llama", "float16", True)
+    assert found["gguf_types"] == {"F16": 16, "F32": 5}
+    assert main(arguments) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "GGUF, tensors stored as 16 F16, 5 F32" in shown
