@@ -157,8 +157,9 @@ def provenance_of(model: Any) -> dict[str, Any]:
 
 
 def _beside(folder: pathlib.Path) -> dict[str, Any]:
-    """What else a record says of a checkpoint: an adapter that is merged, keys of config.json that nothing reads."""
-    from tdd.models.configuration import read_config
+    """What else a record says of a checkpoint: weights that are dequantised, an adapter that is merged, keys of
+    config.json that nothing reads."""
+    from tdd.models.configuration import quantisation_record, read_config
     from tdd.models.families import FAMILIES, unread_keys
     from tdd.models.weights import has_adapter
 
@@ -168,8 +169,20 @@ def _beside(folder: pathlib.Path) -> dict[str, Any]:
 
         adapter = adapter_of(folder)
     known = config.get("model_type") in tuple(FAMILIES)
-    found = {"adapter": adapter, "unread_config_keys": unread_keys(config) if known else None}
+    unread = unread_keys(config) if known else None
+    found = {"quantisation": quantisation_record(folder), "adapter": adapter, "unread_config_keys": unread}
     return {name: value for name, value in found.items() if value}
+
+
+def quantisation_beside(model: Any, revision: Any) -> dict[str, Any]:
+    """What the record of scores says of a checkpoint with quantised weights; nothing of any other model."""
+    if not isinstance(model, (str, os.PathLike)):
+        return {}
+    from tdd.models.configuration import quantisation_record
+    from tdd.models.source import at_revision, resolve_config
+
+    found = quantisation_record(resolve_config(at_revision(model, revision)))
+    return {} if found is None else {"quantisation": found}
 
 
 def column_prefixes(provenance: Sequence[dict[str, Any]]) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, TypedDict, Unpack, overload
 import jax
 import numpy as np
 
-from tdd.audit.models import check_references, find_model, find_references
+from tdd.audit.models import check_references, find_model, find_references, quantisation_beside
 from tdd.models.source import at_revision
 from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
@@ -194,7 +194,7 @@ def score(
         log.forget()
     whole = joined(done)
     provenance = {**options, **of_beside, **_provenance(whole, models, table, where, options, stored=store is not None)}
-    return _table(whole, requests, table, provenance | _parameters(requests))
+    return _table(whole, requests, table, provenance | _parameters(requests) | quantisation_beside(model, revision))
 
 
 def _run_blocks(

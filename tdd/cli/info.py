@@ -80,6 +80,7 @@ def _run_budget(arguments: argparse.Namespace) -> None:
     active = f" ({found['active_params']:,} for a token)" if found["active_params"] < found["num_params"] else ""
     rows = [
         ("parameters", f"{found['num_params']:,}{active} in {found['dtype']}, {_size(found['params_bytes'])}"),
+        *([("quantised", found["quantisation"])] if found["quantisation"] else []),
         ("memory for JAX", _size(found["available"])),
         ("batch", f"{found['batch']} rows of {found['length']:,} tokens" if found["fits"] else "none"),
         ("memory needed", f"{needed}, of it {_size(found['temporary'])} temporary"),
@@ -99,7 +100,7 @@ def _run_budget(arguments: argparse.Namespace) -> None:
 def budget(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `tdd info --model --json` prints."""
     from tdd.models.budget import ASSUMPTIONS, estimate, usable
-    from tdd.models.configuration import read_config, read_spec
+    from tdd.models.configuration import quantisation_of, read_config, read_spec
     from tdd.models.source import resolve_config
     from tdd.scoring.buckets import default_budget
     from tdd.scoring.token_stats import tiling
@@ -108,7 +109,9 @@ def budget(arguments: argparse.Namespace) -> dict[str, Any]:
     _, spec = read_spec(folder)
     config = read_config(folder / "config.json")
     stored = config.get("dtype") or config.get("torch_dtype")
-    dtype = arguments.dtype or (stored if stored in ("float32", "bfloat16", "float16") else "float32")
+    quantisation = quantisation_of(folder)
+    as_stored = quantisation is None and stored in ("float32", "bfloat16", "float16")
+    dtype = arguments.dtype or (stored if as_stored else "float32")
     if arguments.device is None:
         import jax
 
@@ -125,6 +128,7 @@ def budget(arguments: argparse.Namespace) -> dict[str, Any]:
         length=arguments.length,
     )
     named = {"model": arguments.model, "device": device, "dtype": dtype, "fits": found.fits}
+    named["quantisation"] = None if quantisation is None else quantisation.description
     return {**named, **dataclasses.asdict(found), "assumptions": list(ASSUMPTIONS)}
 
 

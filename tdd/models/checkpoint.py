@@ -7,7 +7,6 @@ reads back bit for bit, and so does `load`.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -15,7 +14,7 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -28,6 +27,7 @@ from tdd.models.configuration import (
     check_layer_counts,
     check_vocabulary,
     log_tokens_without_row,
+    quantisation_of,
     read_spec,
     read_tokenizer,
 )
@@ -61,10 +61,10 @@ def load(
     """Read a checkpoint.
 
     Args:
-      path: A folder in Hugging Face's format, or a hub id. A LoRA adapter of peft beside the weights is merged into
-        them (`tdd.models.lora`).
+      path: A folder in Hugging Face's format, or a hub id. Quantised weights are dequantised (`tdd.models.quantised`),
+        and a LoRA adapter of peft beside the weights is merged into them (`tdd.models.lora`).
       dtype: "float32", "bfloat16" or "float16" (or the dtype itself) for all parameters; None keeps them
-        as stored, in the widest type of those in which one parameter is stored.
+        as stored, in the widest type of those in which one parameter is stored, or as float32 where any is quantised.
       revision: Branch, tag or commit of a hub id.
       mesh: A mesh of one axis (`AxisType.Auto`) over which every parameter is sharded, so that a model larger
         than the memory of one device loads; None places all on the default device. It may span the processes that
@@ -82,15 +82,14 @@ def load(
     target = _as_dtype(dtype)
     placement = Placement(mesh, target)
     folder = resolve(path, revision=revision).folder
-    opened: Callable[[pathlib.Path], contextlib.AbstractContextManager[StoredTensors]] = StoredTensors
     if has_adapter(folder):
-        from tdd.models.lora import check_whole, stored_tensors
+        from tdd.models.lora import check_whole
 
         check_whole(folder)
-        opened = stored_tensors
     _check_tokenizer_present(folder)
-    with opened(folder) as stored:
+    with StoredTensors(folder) as stored:
         check_layer_counts(folder / "config.json", len(stored.names()))
+        stored, placement = _as_computed(folder, stored, placement)
         family, spec = read_spec(folder)
         tokenizer = read_tokenizer(folder)
         log_tokens_without_row(tokenizer.get_vocab(), spec.vocab_size, str(folder))
@@ -161,6 +160,20 @@ def save(
         raise
 
 
+def _as_computed(folder: pathlib.Path, stored: StoredTensors, placement: Placement) -> tuple[StoredTensors, Placement]:
+    """The tensors with quantised weights as float32, by default then the type of all, and with an adapter merged."""
+    if (quantisation := quantisation_of(folder)) is not None:
+        from tdd.models.quantised import Dequantised
+
+        stored = Dequantised(stored, quantisation, str(folder))
+        placement = dataclasses.replace(placement, dtype=placement.dtype or np.dtype(np.float32))
+    if has_adapter(folder):
+        from tdd.models.lora import adapted
+
+        stored = adapted(folder, stored)
+    return stored, placement
+
+
 def read_slots(
     stored: StoredTensors,
     parameters: tuple[Slot, ...],
@@ -218,12 +231,15 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
     name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in buffers}
     copy, original = f"{family.names.head}.weight", f"{family.names.base}{family.names.tokens}.weight"
     copy_in_file = name_in_file.pop(copy, None) if spec.tied_head and original in name_in_file else None
+    idle = [name for name in name_in_file.keys() - expected.keys() if stored.is_idle(name_in_file[name])]
+    name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in idle}
     check_tensors(
         expected,
         {name: stored.shape(in_file) for name, in_file in name_in_file.items()},
         where,
         advice="its weights and its config.json do not belong together",
         dtypes={name: stored.dtype(in_file) for name, in_file in name_in_file.items()},
+        parts=stored.parts(),
     )
     if copy_in_file is not None and not stored.equal(copy_in_file, name_in_file[original]):
         raise InputError(

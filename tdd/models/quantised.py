@@ -1,0 +1,375 @@
+"""Checkpoints with quantised weights (`quantization_config` of config.json), read as float32, one tensor at a time.
+
+`Form` says which tensors hold a weight and how they become numbers; `FORMS` is the table, `_METHODS` reads the
+configuration of each `quant_method`. The files decide which weights are quantised: one is if its numbers are not stored
+as floating point numbers or one of its companions lies beside it, unless the configuration names it as not converted.
+Only weights are dequantised. A method that also rounds activations by scales found on the way (dynamically) computes
+with activations that are a little coarser than those here, which a record says; scales fixed beforehand are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tdd.models import dequantise
+from tdd.models.weights import DTYPES, Part, StoredTensors, View
+from tdd.validate import InputError
+
+NOTE = "weights dequantised; activations not quantised"
+"""What a record says of every such model."""
+
+_CONVERT = (
+    "convert it once with the library that wrote it, to 16-bit weights (in transformers "
+    "model.dequantize(), then model.save_pretrained(new_folder))"
+)
+_SCALES = ("F32", "BF16", "F16")
+
+
+class Module(NamedTuple):
+    """A module of the model and its tensors in the files, by what follows its name."""
+
+    stored: StoredTensors
+    names: frozenset[str]  # of all tensors
+    name: str
+
+    def has(self, suffix: str) -> bool:
+        """Whether it has the tensor."""
+        return self.name + suffix in self.names
+
+    def shape(self, suffix: str) -> tuple[int, ...]:
+        """Shape of a tensor that is there."""
+        return self.stored.shape(self.name + suffix)
+
+    def dtype(self, suffix: str) -> str:
+        """Type of a tensor that is there, by its name in the files."""
+        return self.stored.dtype(self.name + suffix)
+
+    def read(self, suffix: str) -> np.ndarray:
+        """A tensor that is there."""
+        return self.stored.read(self.name + suffix)
+
+    def part(self, suffix: str, types: Sequence[str], *shapes: tuple[int, ...]) -> Part:
+        """What a tensor must be, of one of these shapes."""
+        if not self.has(suffix):
+            return Part(shapes[0], tuple(types), None)
+        found = self.shape(suffix)
+        return Part(found if found in shapes else shapes[0], tuple(types), found, self.dtype(suffix))
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a configuration says of the weights of a form."""
+
+    bits: int = 8
+    group: int = -1  # inputs that share a scale; -1 for all
+    block: tuple[int, int] | None = None  # outputs and inputs of a block that shares a scale
+    types: tuple[str, ...] = ()  # of the numbers
+    strategy: str = ""  # what shares a scale: tensor, channel, group or block
+    zeros: bool = False  # whether there are zero points
+    offset: int = 0  # what is added to stored zero points
+    order: bool = False  # whether the group of each input is stored
+
+
+class Layout(NamedTuple):
+    """The shape of a weight and the tensors that it consists of, by suffix."""
+
+    shape: tuple[int, ...]
+    parts: dict[str, Part]
+
+
+class Form(NamedTuple):
+    """One way to store a weight."""
+
+    carrier: str  # suffix of the tensor that holds its numbers
+    companions: tuple[str, ...]  # suffixes of others that it may have
+    layout: Callable[[Options, Module], Layout]
+    decode: Callable[[Options, Module, tuple[int, ...]], np.ndarray]  # options, module, shape → float32
+    weight: str = ".weight"  # suffix of the name of the weight
+
+
+class Group(NamedTuple):
+    """Modules whose weights are stored in one form."""
+
+    matches: Callable[[str], bool]
+    form: Form
+    options: Options
+
+
+class Scheme(NamedTuple):
+    """What a `quantization_config` says."""
+
+    method: str
+    says: str  # the form in words
+    groups: tuple[Group, ...]
+    ignored: Callable[[str], bool]  # whether the module of that name is not quantised
+
+    @property
+    def description(self) -> str:
+        """The form in words, and what becomes of it."""
+        return f"{self.says}; {NOTE}"
+
+    def of(self, module: str) -> Group | None:
+        """The group of a module."""
+        return None if self.ignored(module) else next((group for group in self.groups if group.matches(module)), None)
+
+
+class Dequantised(View):
+    """Stored tensors, the quantised weights among them as float32."""
+
+    def __init__(self, stored: StoredTensors, scheme: Scheme, where: str) -> None:
+        super().__init__(stored)
+        self._names, self._where = stored.names(), where
+        self._weights: dict[str, tuple[Group, Module, Layout]] = {}
+        for form in {group.form for group in scheme.groups}:
+            for name in sorted(name for name in self._names if name.endswith(form.carrier)):
+                module = Module(stored, self._names, name.removesuffix(form.carrier))
+                group = scheme.of(module.name)
+                if group is None or group.form is not form or not _is_quantised(module, form):
+                    continue
+                with _named(where, module.name):
+                    layout = form.layout(group.options, module)
+                self._weights[module.name + form.weight] = (group, module, layout)
+        held = {module.name + suffix for _, module, layout in self._weights.values() for suffix in layout.parts}
+        self._seen = (self._names - held) | self._weights.keys()
+
+    def names(self) -> frozenset[str]:
+        """Names of all tensors; a weight instead of the tensors that it consists of."""
+        return self._seen
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one tensor."""
+        return self._weights[name][2].shape if name in self._weights else super().shape(name)
+
+    def dtype(self, name: str) -> str:
+        """Dtype of one tensor, as `StoredTensors.dtype`."""
+        return "F32" if name in self._weights else super().dtype(name)
+
+    def parts(self) -> dict[str, Part]:
+        """The tensors that the quantised weights consist of."""
+        return {
+            module.name + suffix: part
+            for _, module, layout in self._weights.values()
+            for suffix, part in layout.parts.items()
+        }
+
+    def is_idle(self, name: str) -> bool:
+        """Whether it is a bias of zeros beside a quantised weight."""
+        if not name.endswith(".bias") or name.removesuffix("bias") + "weight" not in self._weights:
+            return False
+        return not np.any(super().read(name))
+
+    def read(self, name: str) -> np.ndarray:
+        """One tensor; a quantised weight as float32."""
+        if name not in self._weights:
+            return super().read(name)
+        group, module, layout = self._weights[name]
+        with _named(self._where, module.name):
+            return group.form.decode(group.options, module, layout.shape)
+
+    def cut(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+        """A slice of one tensor; a quantised weight is dequantised whole for it."""
+        return self.read(name)[index] if name in self._weights else super().cut(name, index)
+
+    def equal(self, name: str, other: str) -> bool:
+        """True if two tensors are equal, as `StoredTensors.equal`."""
+        if not {name, other} & self._weights.keys():
+            return super().equal(name, other)
+        return np.array_equal(self.read(name), self.read(other))
+
+    def sizes(self) -> dict[str, int]:
+        """How many weights are quantised, and bytes of all tensors as they are stored and in float32."""
+        widths = {**dict.fromkeys(("F16", "BF16", "I16", "U16"), 2), **dict.fromkeys(("F64", "I64", "U64"), 8)}
+        widths |= dict.fromkeys(("F32", "I32", "U32"), 4)
+        inner = self._stored
+        stored = sum(math.prod(inner.shape(name)) * widths.get(inner.dtype(name), 1) for name in self._names)
+        numbers = sum(math.prod(self.shape(name)) for name in self._seen)
+        return {"weights": len(self._weights), "stored_bytes": stored, "float32_bytes": 4 * numbers}
+
+
+def _is_quantised(module: Module, form: Form) -> bool:
+    return module.dtype(form.carrier) not in DTYPES or any(map(module.has, form.companions))
+
+
+@contextlib.contextmanager
+def _named(where: str, name: str) -> Iterator[None]:
+    """Faults of a module's tensors name it."""
+    try:
+        yield
+    except _Fault as fault:
+        raise InputError(f"{where}: {name} {fault}; the file is damaged, or its config.json is another's") from fault
+
+
+class _Fault(Exception):
+    """What is wrong with the tensors of a module."""
+
+
+def scheme_of(config: Any, where: str) -> Scheme:
+    """What the `quantization_config` of the file `where` says.
+
+    Raises:
+      InputError: A method or an option that is not dequantised.
+    """
+    if not isinstance(config, dict):
+        raise InputError(f"{where} has quantization_config={config!r}, no object; remove it if nothing is quantised")
+    method = config.get("quant_method")
+    if method is None and (config.get("load_in_4bit") or config.get("load_in_8bit")):
+        method = "bitsandbytes"
+    if not isinstance(method, str) or method not in _METHODS:
+        raise InputError(
+            f"{where} has quantization_config of quant_method {method!r}, which is not dequantised on loading "
+            f"(those that are: {', '.join(_METHODS)}); {_CONVERT}"
+        )
+    return _METHODS[method](config, f"{where}: quantization_config of {method}")
+
+
+def record(folder: pathlib.Path, scheme: Scheme) -> dict[str, Any]:
+    """What a record says of a checkpoint of this scheme."""
+    with StoredTensors(folder) as stored:
+        sizes = Dequantised(stored, scheme, str(folder)).sizes()
+    return {"method": scheme.method, "form": scheme.says, **sizes, "note": NOTE}
+
+
+def _refuse(where: str, key: str, value: Any, supported: str) -> InputError:
+    return InputError(f"{where} has {key}={value!r}; dequantised on loading: {supported}; otherwise {_CONVERT}")
+
+
+def _choice(config: Mapping[str, Any], key: str, default: Any, allowed: Sequence[Any], where: str) -> Any:
+    """The value of a key, one of those allowed."""
+    value = config.get(key, default)
+    if not any(type(value) is type(one) and value == one for one in allowed):
+        raise _refuse(where, key, value, f"{key} of {', '.join(map(str, allowed))}")
+    return value
+
+
+def _size(config: Mapping[str, Any], key: str, default: Any, where: str) -> int:
+    """A number of inputs that share a scale; -1 for all."""
+    value = config.get(key, default)
+    if type(value) is not int or (value < 1 and value != -1):
+        raise InputError(f"{where} has {key}={value!r}; it must be a positive number, or -1 for all inputs")
+    return value
+
+
+def _block(value: Any, key: str, where: str) -> tuple[int, int]:
+    if not isinstance(value, list) or len(value) != 2 or not all(type(one) is int and one > 0 for one in value):
+        raise InputError(
+            f"{where} has {key}={value!r}; it must hold two positive numbers, outputs and inputs of a block"
+        )
+    return value[0], value[1]
+
+
+def _not_converted(config: Mapping[str, Any], keys: Sequence[str], where: str) -> Callable[[str], bool]:
+    """Whether a module is one of those that the configuration excepts.
+
+    A pattern means a module, those inside it, and those of which it is the end of the name. With `re:` before it, or
+    with a `*`, it is a regular expression.
+    """
+    patterns: list[re.Pattern[str]] = []
+    for key in keys:
+        given = config.get(key) or []
+        if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+            raise InputError(f"{where} has {key}={given!r}; it must be a list of names of modules")
+        for one in given:
+            regular = one.startswith("re:") or "*" in one
+            text = one.removeprefix("re:") if regular else rf"(?:.*\.)?{re.escape(one)}"
+            try:
+                patterns.append(re.compile(rf"(?:{text})(?:\..*)?"))
+            except re.error as error:
+                raise InputError(f"{where} has {one!r} in {key}, which is no pattern: {error}") from error
+    return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def _everything(name: str) -> bool:
+    return True
+
+
+# FP8 and integers of 8 bits: the numbers, and a scale for each tensor, output, group of inputs or block
+
+
+def _scaled_layout(options: Options, module: Module) -> Layout:
+    shape = module.shape(".weight")
+    if len(shape) != 2:
+        return Layout(shape, {".weight": module.part(".weight", options.types, shape)})
+    outputs, inputs = shape
+    single = [(1,), (), (1, 1)]
+    shapes = {
+        "tensor": single,
+        "channel": [(outputs, 1), (outputs,)],
+        "any": [*single, (outputs, 1), (outputs,)],
+    }.get(options.strategy)
+    name, types = ".weight_scale", (*_SCALES, "F8_E8M0")
+    if options.strategy == "any" and (module.has(".weight_scale_inv") or (options.block and not module.has(name))):
+        name = ".weight_scale_inv"
+    if shapes is None or (name == ".weight_scale_inv" and options.block):
+        rows, columns = options.block or (1, _divided(inputs, options.group, "inputs"))
+        shapes = [(-(-outputs // rows), -(-inputs // columns))]
+    parts = {".weight": module.part(".weight", options.types, shape), name: module.part(name, types, *shapes)}
+    if options.zeros or module.has(".weight_zero_point"):
+        # one for each scale
+        parts[".weight_zero_point"] = module.part(".weight_zero_point", options.types, parts[name].shape)
+    return Layout(shape, parts)
+
+
+def _divided(total: int, size: int, what: str) -> int:
+    """A size of groups that divides a total."""
+    size = total if size == -1 else size
+    if size < 1 or total % size:
+        raise _Fault(f"has {total} {what}, which groups of {size} do not divide")
+    return size
+
+
+def _decode_scaled(options: Options, module: Module, shape: tuple[int, ...]) -> np.ndarray:
+    scales = module.read(".weight_scale_inv" if module.has(".weight_scale_inv") else ".weight_scale")
+    zeros = module.read(".weight_zero_point") if module.has(".weight_zero_point") else None
+    weight = module.read(".weight")
+    return _spread(lambda part: weight[part], scales, zeros, shape, options)
+
+
+def _spread(
+    numbers: Callable[[slice], np.ndarray],
+    scales: np.ndarray,
+    zeros: np.ndarray | None,
+    shape: tuple[int, ...],
+    options: Options,
+    groups: np.ndarray | None = None,
+) -> np.ndarray:
+    """The weight [outputs, inputs] from scales for the whole, for each output, or for each block."""
+    outputs, inputs = shape
+    grid = scales.shape if scales.ndim == 2 else (scales.size, 1)
+    block = options.block or (1, inputs if options.group == -1 else options.group)
+    rows = np.arange(outputs) // (outputs if grid[0] == 1 else 1 if grid[0] == outputs else block[0])
+    columns = np.arange(inputs) // block[1] if groups is None else groups
+    return dequantise.scaled(
+        numbers, scales.reshape(grid), rows, columns, None if zeros is None else zeros.reshape(grid)
+    )
+
+
+def _fp8(config: Mapping[str, Any], where: str) -> Scheme:
+    if config.get("activation_scheme", "dynamic") != "dynamic":
+        raise _refuse(where, "activation_scheme", config["activation_scheme"], "activations scaled dynamically")
+    _choice(config, "fmt", "e4m3", ("e4m3", "float8_e4m3fn"), where)
+    _choice(config, "expert_dtype", "fp8", ("fp8",), where)
+    given = config.get("weight_block_size", [128, 128])
+    block = None if given is None else _block(given, "weight_block_size", where)
+    options = Options(block=block, types=("F8_E4M3",), strategy="any")
+    says = "FP8 (e4m3)" + (f" in blocks of {block[0]} x {block[1]}" if "weight_block_size" in config and block else "")
+    ignored = _not_converted(config, ("modules_to_not_convert", "ignored_layers"), where)
+    return Scheme("fp8", says, (Group(_everything, FORMS["scaled"], options),), ignored)
+
+
+FORMS: Mapping[str, Form] = {
+    "scaled": Form(
+        ".weight", (".weight_scale_inv", ".weight_scale", ".weight_zero_point"), _scaled_layout, _decode_scaled
+    ),
+}
+"""How a weight may be stored."""
+
+_METHODS: Mapping[str, Callable[[Mapping[str, Any], str], Scheme]] = {"fp8": _fp8}
+"""Readers of the configurations, by `quant_method`."""

@@ -1,0 +1,95 @@
+"""A small LLaMA whose projections are stored in a quantised format, and the same model with plain weights.
+
+Formats are packed here from drawn integers, number by number as their definitions say; the plain weights are computed
+from those integers, never unpacked.
+"""
+
+import json
+
+import ml_dtypes
+import numpy as np
+from family_files import word_tokenizer
+from safetensors.numpy import save_file
+
+VOCABULARY = 48
+CONFIG = {
+    "model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 32,
+    "rms_norm_eps": 1e-5, "bos_token_id": None, "eos_token_id": None, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+PROJECTIONS = {
+    "self_attn.q_proj": (64, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64),
+    "self_attn.o_proj": (64, 64), "mlp.gate_proj": (96, 64), "mlp.up_proj": (96, 64), "mlp.down_proj": (64, 96),
+}  # fmt: skip
+MODULES = {f"model.layers.{layer}.{name}": shape for layer in range(2) for name, shape in PROJECTIONS.items()}
+
+
+def others(draw):
+    """What no format quantises, in bfloat16: embedding, head and norms."""
+    norms = [f"model.layers.{i}.{name}_layernorm" for i in range(2) for name in ("input", "post_attention")]
+    found = {f"{name}.weight": 1 + draw.uniform(-0.25, 0.25, 64) for name in (*norms, "model.norm")}
+    for name in ("model.embed_tokens", "lm_head"):
+        found[f"{name}.weight"] = draw.uniform(-0.25, 0.25, (VOCABULARY, 64))
+    return {name: tensor.astype(ml_dtypes.bfloat16) for name, tensor in found.items()}
+
+
+def write(folder, tensors, quantisation=None, **changes):
+    """A checkpoint folder of these tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {**CONFIG, **({} if quantisation is None else {"quantization_config": quantisation}), **changes}
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({name: np.ascontiguousarray(one) for name, one in tensors.items()}, folder / "model.safetensors")
+    word_tokenizer(VOCABULARY).save_pretrained(folder)
+    return folder
+
+
+def models(folder, quantisation, pack, seed=0, **changes):
+    """(quantised folder, plain folder, the tensors of the first); `pack(draw, shape)` gives tensors and the weight."""
+    draw = np.random.default_rng(seed)
+    stored, plain = others(draw), {}
+    plain = {name: tensor.astype(np.float32) for name, tensor in stored.items()}
+    for module, shape in MODULES.items():
+        tensors, weight = pack(draw, shape)
+        assert (weight.shape, weight.dtype) == (shape, np.float32)
+        stored |= {module + suffix: tensor for suffix, tensor in tensors.items()}
+        plain[f"{module}.weight"] = weight
+    quantised = write(folder / "quantised", stored, quantisation, **changes)
+    return quantised, write(folder / "plain", plain, **changes), stored
+
+
+def words(values, bits):
+    """Rows of integers as rows of int32: a stream in which number i has the bits i * bits and following."""
+    streams = [sum(int(value) << (bits * i) for i, value in enumerate(row)) for row in values]
+    size = -(-values.shape[1] * bits // 32)
+    return np.array([np.frombuffer(stream.to_bytes(4 * size, "little"), "<i4") for stream in streams])
+
+
+def e4m3(codes):
+    """Bytes as float32: sign, four bits of exponent with bias 7, three of mantissa; exponent 0 is subnormal."""
+    sign, exponent, mantissa = codes >> 7, (codes >> 3) & 15, codes & 7
+    size = np.where(exponent == 0, mantissa / 8 * 2.0**-6, (1 + mantissa / 8) * 2.0 ** (exponent.astype(float) - 7))
+    return np.where(sign, -size, size).astype(np.float32)
+
+
+def fp8_codes(draw, shape):
+    """Bytes that are finite numbers of e4m3."""
+    codes = draw.integers(0, 256, shape).astype(np.uint8)
+    return np.where((codes & 127) == 127, 0, codes).astype(np.uint8)
+
+
+def fp8_blocks(draw, shape, block=(24, 20), dtype=np.float32):
+    """Blocks that neither axis is a multiple of."""
+    codes = fp8_codes(draw, shape)
+    grid = [-(-size // step) for size, step in zip(shape, block, strict=True)]
+    scales = draw.uniform(1e-4, 2e-3, grid).astype(dtype)
+    of_each = [[scales[i // block[0], j // block[1]] for j in range(shape[1])] for i in range(shape[0])]
+    weight = e4m3(codes) * np.array(of_each, np.float32)
+    return {".weight": codes.view(ml_dtypes.float8_e4m3fn), ".weight_scale_inv": scales}, weight
+
+
+def fp8_whole(draw, shape, form=()):
+    """One scale for the tensor, or one for each output where `form` is "outputs"."""
+    codes = fp8_codes(draw, shape)
+    scales = draw.uniform(1e-4, 2e-3, (shape[0], 1) if form == "outputs" else form).astype(np.float32)
+    return {".weight": codes.view(ml_dtypes.float8_e4m3fn), ".weight_scale": scales}, e4m3(codes) * scales
