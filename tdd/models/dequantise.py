@@ -32,11 +32,81 @@ def floats(numbers: np.ndarray) -> np.ndarray:
     return table[numbers.view(np.uint8)]
 
 
+def unpacked(words: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """Unsigned integers of `bits` bits, one after the other, lowest bits first, along the first axis of 32-bit words.
+
+    Args:
+      words: int32 [N, ...], N = ceil(count * bits / 32).
+      bits: 1 to 8.
+      count: K, how many integers there are.
+
+    Returns:
+      [K, ...], uint8. Integer k is in the bits k * bits to k * bits + bits - 1 of the stream, across words.
+    """
+    stream = words.view(np.uint32)
+    first = np.arange(count) * bits
+    shift = (first % 32).astype(np.uint32).reshape(-1, *[1] * (words.ndim - 1))
+    found = stream[first // 32] >> shift
+    if 32 % bits:
+        crossing = np.flatnonzero(first % 32 + bits > 32)
+        found[crossing] |= stream[first[crossing] // 32 + 1] << (32 - shift[crossing])
+    return (found & np.uint32(2**bits - 1)).astype(np.uint8)
+
+
+def gptq(
+    numbers: np.ndarray, zeros: np.ndarray, scales: np.ndarray, groups: np.ndarray, *, bits: int, offset: int
+) -> np.ndarray:
+    """GPTQ: w[o, i] = s[g, o] (q[i, o] - z[g, o]) with g = groups[i] (Frantar et al. 2023; AutoGPTQ's layout).
+
+    Zero points are between 0 and 2^bits - 1. The first version of the format stores z - 1 modulo 2^bits, which
+    `offset` = 1 undoes; the second stores z.
+
+    Args:
+      numbers: q, packed along inputs, int32 [I bits / 32, O].
+      zeros: Packed along outputs, int32 [G, O bits / 32].
+      scales: s [G, O].
+      groups: The group of each input [I], below G.
+      bits: 2, 3, 4 or 8.
+      offset: 1 or 0.
+
+    Returns:
+      w [O, I], float32, transposed in memory.
+    """
+    outputs = scales.shape[1]
+    points = (unpacked(zeros.T, bits, outputs).T.astype(np.uint16) + offset) & (2**bits - 1)
+
+    def rows(part: slice) -> np.ndarray:
+        return unpacked(numbers[part.start * bits // 32 : -(-part.stop * bits // 32)], bits, part.stop - part.start)
+
+    return scaled(rows, scales, groups, outputs, points).T
+
+
+def awq(numbers: np.ndarray, zeros: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """AWQ, as its GEMM reads it: w[o, i] = s[g, o] (q[i, o] - z[g, o]), groups of I / G inputs (Lin et al. 2024).
+
+    Args:
+      numbers: q, four bits each, packed along outputs in AWQ's order, int32 [I, O / 8].
+      zeros: z, packed likewise, int32 [G, O / 8].
+      scales: s [G, O].
+
+    Returns:
+      w [O, I], float32, transposed in memory.
+    """
+
+    def columns(words: np.ndarray) -> np.ndarray:
+        nibbles = (words.view(np.uint32)[..., None] >> (4 * _NIBBLE_OF_COLUMN)) & np.uint32(15)
+        return nibbles.astype(np.uint8).reshape(len(words), -1)
+
+    inputs, outputs = len(numbers), scales.shape[1]
+    groups = np.arange(inputs) // (inputs // len(scales))
+    return scaled(lambda part: columns(numbers[part]), scales, groups, outputs, columns(zeros)).T
+
+
 def scaled(
     numbers: Callable[[slice], np.ndarray],
     scales: np.ndarray,
     rows: np.ndarray,
-    columns: np.ndarray,
+    columns: np.ndarray | int,
     zeros: np.ndarray | None = None,
 ) -> np.ndarray:
     """w[i, j] = s[g, h] (q[i, j] - z[g, h]) with g = rows[i], h = columns[j].
@@ -45,21 +115,21 @@ def scaled(
       numbers: A slice of rows (it starts at a multiple of 32) → q there [rows, C].
       scales: s [G, H], or [1, H], [G, 1], [1, 1].
       rows: The group of each row [R].
-      columns: The group of each column [C].
+      columns: The group of each column [C], or C where each column is a group of its own.
       zeros: z [G, H], or None for 0.
 
     Returns:
       w [R, C], float32.
     """
-    whole = np.empty((rows.size, columns.size), np.float32)
+    whole = np.empty((rows.size, columns if isinstance(columns, int) else columns.size), np.float32)
     scales = floats(scales)
     zeros = None if zeros is None else floats(zeros)
 
     def spread(groups: np.ndarray, part: slice) -> np.ndarray:
         chosen = groups[rows[part]]
-        return chosen if groups.shape[1] == 1 else chosen[:, columns]
+        return chosen if groups.shape[1] == 1 or isinstance(columns, int) else chosen[:, columns]
 
-    for part in _blocks(rows.size, columns.size):
+    for part in _blocks(*whole.shape):
         block = floats(numbers(part))
         if zeros is not None:
             block -= spread(zeros, part)

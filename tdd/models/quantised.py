@@ -364,12 +364,108 @@ def _fp8(config: Mapping[str, Any], where: str) -> Scheme:
     return Scheme("fp8", says, (Group(_everything, FORMS["scaled"], options),), ignored)
 
 
+# GPTQ and AWQ: integers, zero points and scales, [inputs, outputs]
+
+
+def _gptq_layout(options: Options, module: Module) -> Layout:
+    found = module.shape(".qweight")
+    if len(found) != 2:
+        return Layout(found, {".qweight": module.part(".qweight", ("I32",), found)})
+    rows, outputs = found
+    inputs, groups = rows * 32 // options.bits, 1
+    if options.group != -1:
+        groups = -(-inputs // options.group)
+    words = -(-outputs * options.bits // 32)
+    parts = {
+        ".qweight": module.part(".qweight", ("I32",), (-(-inputs * options.bits // 32), outputs)),
+        ".qzeros": module.part(".qzeros", ("I32",), (groups, words)),
+        ".scales": module.part(".scales", _SCALES, (groups, outputs)),
+    }
+    if options.order or module.has(".g_idx"):
+        parts[".g_idx"] = module.part(".g_idx", ("I32",), (inputs,))
+    return Layout((outputs, inputs), parts)
+
+
+def _decode_gptq(options: Options, module: Module, shape: tuple[int, ...]) -> np.ndarray:
+    scales, inputs = module.read(".scales"), shape[1]
+    groups = np.arange(inputs) // (inputs if options.group == -1 else options.group)
+    if module.has(".g_idx"):
+        groups = _groups(module.read(".g_idx"), len(scales), ".g_idx")
+    numbers, zeros = module.read(".qweight"), module.read(".qzeros")
+    return dequantise.gptq(numbers, zeros, scales, groups, bits=options.bits, offset=options.offset)
+
+
+def _groups(found: np.ndarray, count: int, suffix: str) -> np.ndarray:
+    """The groups of inputs, of which there are `count`."""
+    if found.min() < 0 or found.max() >= count:
+        raise _Fault(f"has the groups {found.min()} to {found.max()} in {suffix[1:]}, but {count} of scales")
+    return found
+
+
+def _awq_layout(options: Options, module: Module) -> Layout:
+    found = module.shape(".qweight")
+    if len(found) != 2:
+        return Layout(found, {".qweight": module.part(".qweight", ("I32",), found)})
+    inputs, words = found
+    groups = inputs // _divided(inputs, options.group, "inputs")
+    parts = {
+        ".qweight": module.part(".qweight", ("I32",), found),
+        ".qzeros": module.part(".qzeros", ("I32",), (groups, words)),
+        ".scales": module.part(".scales", _SCALES, (groups, 8 * words)),
+    }
+    return Layout((8 * words, inputs), parts)
+
+
+def _decode_awq(options: Options, module: Module, shape: tuple[int, ...]) -> np.ndarray:
+    return dequantise.awq(module.read(".qweight"), module.read(".qzeros"), module.read(".scales"))
+
+
+def _in_groups(group: int) -> str:
+    return "one group" if group == -1 else f"groups of {group}"
+
+
+def _gptq(config: Mapping[str, Any], where: str) -> Scheme:
+    bits = _choice(config, "bits", None, (2, 3, 4, 8), where)
+    key = "checkpoint_format" if config.get("checkpoint_format") is not None else "format"
+    version = _choice(config, key, "gptq", ("gptq", "gptq_v2"), where)
+    if config.get("is_marlin_format"):
+        raise _refuse(where, "is_marlin_format", config["is_marlin_format"], "the layout of AutoGPTQ")
+    changed = config.get("dynamic") or {}
+    if not isinstance(changed, dict) or not all(isinstance(one, str) and one.startswith("-:") for one in changed):
+        raise _refuse(
+            where, "dynamic", changed, "modules of one form, and those excepted by a pattern that begins with -:"
+        )
+    order = _choice(config, "desc_act", False, (False, True), where)
+    group = _size(config, "group_size", 128, where)
+    options = Options(bits=bits, group=group, offset=int(version == "gptq"), order=order)
+    says = f"GPTQ, {bits} bits, {_in_groups(group)}{' in order of activations' if order else ''}"
+    excepted = {
+        "modules_to_not_convert": config.get("modules_to_not_convert"),
+        "dynamic": [f"re:{one[2:]}" for one in changed],
+    }
+    ignored = _not_converted(excepted, ("modules_to_not_convert", "dynamic"), where)
+    return Scheme("gptq", says, (Group(_everything, FORMS["gptq"], options),), ignored)
+
+
+def _awq(config: Mapping[str, Any], where: str) -> Scheme:
+    _choice(config, "bits", 4, (4,), where)
+    key = "version" if config.get("version") is not None else "format"
+    if str(config.get(key, "gemm")).lower() != "gemm":
+        raise _refuse(where, key, config[key], "the order of gemm")
+    group = _size(config, "group_size", 128, where)
+    says = f"AWQ, 4 bits, {_in_groups(group)}"
+    ignored = _not_converted(config, ("modules_to_not_convert",), where)
+    return Scheme("awq", says, (Group(_everything, FORMS["awq"], Options(bits=4, group=group)),), ignored)
+
+
 FORMS: Mapping[str, Form] = {
+    "gptq": Form(".qweight", (".qzeros", ".scales", ".g_idx"), _gptq_layout, _decode_gptq),
+    "awq": Form(".qweight", (".qzeros", ".scales"), _awq_layout, _decode_awq),
     "scaled": Form(
         ".weight", (".weight_scale_inv", ".weight_scale", ".weight_zero_point"), _scaled_layout, _decode_scaled
     ),
 }
 """How a weight may be stored."""
 
-_METHODS: Mapping[str, Callable[[Mapping[str, Any], str], Scheme]] = {"fp8": _fp8}
+_METHODS: Mapping[str, Callable[[Mapping[str, Any], str], Scheme]] = {"fp8": _fp8, "gptq": _gptq, "awq": _awq}
 """Readers of the configurations, by `quant_method`."""

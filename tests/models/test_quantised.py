@@ -12,6 +12,16 @@ from tdd.models.checkpoint import load
 from tdd.validate import InputError
 
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3"}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
+
+
+def unnamed(draw, shape):
+    """GPTQ whose groups are those of the order of inputs, as files may leave unsaid."""
+    tensors, weight = files.gptq(draw, shape)
+    return {suffix: tensor for suffix, tensor in tensors.items() if suffix != ".g_idx"}, weight
+
+
 FORMATS = {
     "FP8, blocks": ({**FP8, "weight_block_size": [24, 20]}, files.fp8_blocks),
     "FP8, blocks, exponents": (
@@ -21,7 +31,31 @@ FORMATS = {
     "FP8, a tensor": (FP8, files.fp8_whole),
     "FP8, a tensor [1]": ({**FP8, "weight_block_size": None}, functools.partial(files.fp8_whole, form=(1,))),
     "FP8, outputs": (FP8, functools.partial(files.fp8_whole, form="outputs")),
+    **{
+        f"GPTQ, {bits} bits": ({**GPTQ, "bits": bits}, functools.partial(files.gptq, bits=bits))
+        for bits in (2, 3, 4, 8)
+    },
+    "GPTQ, in order": ({**GPTQ, "desc_act": True}, functools.partial(files.gptq, order=True)),
+    "GPTQ, version 2": ({**GPTQ, "checkpoint_format": "gptq_v2"}, functools.partial(files.gptq, version=2)),
+    "GPTQ, one group": ({**GPTQ, "group_size": -1}, functools.partial(files.gptq, group=-1)),
+    "GPTQ, a last group that is shorter": ({**GPTQ, "group_size": 40}, functools.partial(files.gptq, group=40)),
+    "GPTQ, unnamed groups": (GPTQ, unnamed),
+    "AWQ": (AWQ, files.awq),
+    "AWQ, one group": ({**AWQ, "group_size": -1}, functools.partial(files.awq, group=-1)),
 }
+
+
+@functools.cache
+def tensors(name):
+    """Tensors of the quantised and of the plain model of a format; not to be changed."""
+    return files.tensors(FORMATS[name][1])
+
+
+def models(folder, name):
+    """(quantised folder, plain folder, tensors of the first) of a format."""
+    stored, plain = tensors(name)
+    quantised = files.write(folder / "quantised", stored, FORMATS[name][0])
+    return quantised, files.write(folder / "plain", plain), dict(stored)
 
 
 def assert_same(found, expected):
@@ -31,7 +65,7 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_parameters_and_logits_are_those_of_the_plain_weights(tmp_path, name):
-    quantised, plain, _ = files.models(tmp_path, *FORMATS[name])
+    quantised, plain, _ = models(tmp_path, name)
     lm, params, _ = load(quantised)
     other, expected, _ = load(plain)
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
@@ -57,7 +91,7 @@ def test_blocks_are_those_of_transformers(block):
 
 def test_the_type_asked_for(tmp_path):
     """Dequantised in float32 and rounded once."""
-    quantised, plain, _ = files.models(tmp_path, *FORMATS["FP8, blocks"])
+    quantised, plain, _ = models(tmp_path, "FP8, blocks")
     assert_same(load(quantised, dtype="bfloat16")[1], load(plain, dtype="bfloat16")[1])
 
 
@@ -68,7 +102,7 @@ def test_the_records_say_what_was_dequantised(tmp_path, capsys):
     from tdd.audit.models import provenance_of
     from tdd.cli import main
 
-    quantised, plain, stored = files.models(tmp_path, *FORMATS["FP8, blocks"])
+    quantised, plain, stored = models(tmp_path, "FP8, blocks")
     expected = {
         "method": "fp8",
         "form": "FP8 (e4m3) in blocks of 24 x 20",
@@ -110,6 +144,18 @@ def refused(folder, message):
         ({**FP8, "weight_block_size": [0, 8]}, r"weight_block_size=\[0, 8\]; it must hold"),
         ({**FP8, "modules_to_not_convert": "lm_head"}, "modules_to_not_convert='lm_head'; it must be a list of names"),
         ({**FP8, "ignored_layers": ["re:("]}, r"has 're:\(' in ignored_layers, which is no pattern"),
+        ({**GPTQ, "bits": 5}, "gptq has bits=5; dequantised on loading: bits of 2, 3, 4, 8; otherwise convert it once"),
+        ({**GPTQ, "bits": True}, "gptq has bits=True; "),
+        ({**GPTQ, "group_size": 0}, "gptq has group_size=0; it must be a positive number, or -1 for all inputs"),
+        ({**GPTQ, "group_size": "32"}, "gptq has group_size='32'; it must be a positive number"),
+        (
+            {**GPTQ, "checkpoint_format": "marlin"},
+            "has checkpoint_format='marlin'; dequantised on loading: checkpoint_f",
+        ),
+        ({**GPTQ, "is_marlin_format": True}, "has is_marlin_format=True; "),
+        ({**GPTQ, "dynamic": {"+:.*": {"bits": 8}}}, "has dynamic=.*; dequantised on loading: modules of one form"),
+        ({**AWQ, "bits": 3}, "awq has bits=3; dequantised on loading: bits of 4"),
+        ({**AWQ, "version": "gemv"}, "awq has version='gemv'; dequantised on loading: the order of gemm"),
     ],
 )
 def test_configurations_that_are_refused(tmp_path, config, message):
@@ -122,10 +168,9 @@ Q = "model.layers.1.self_attn.q_proj"
 
 def edited(tmp_path, name, change, **options):
     """The quantised folder of a format, its tensors changed."""
-    config, pack = FORMATS[name]
-    _, _, stored = files.models(tmp_path, config, pack)
+    stored = dict(tensors(name)[0])
     change(stored)
-    return files.write(tmp_path / "edited", stored, {**config, **options})
+    return files.write(tmp_path / "edited", stored, {**FORMATS[name][0], **options})
 
 
 @pytest.mark.parametrize(
@@ -159,6 +204,26 @@ def edited(tmp_path, name, change, **options):
             lambda s: s.update({f"{Q}.weight_scale": np.float32(np.inf).reshape(())}),
             "has NaN or infinite numbers in 1 of 21 tensors: model.layers.1.self_attn.q_proj.weight",
         ),
+        ("GPTQ, 4 bits", lambda s: s.pop(f"{Q}.qzeros"), f"lacks 1 of .* tensors: {Q}.qzeros; its"),
+        ("GPTQ, in order", lambda s: s.pop(f"{Q}.g_idx"), f"lacks 1 of .* tensors: {Q}.g_idx; its"),
+        ("GPTQ, 4 bits", lambda s: s.pop(f"{Q}.qweight"), f"lacks 1 of .* {Q}.weight; has 3 .* has not: {Q}.g_idx, "),
+        (
+            "GPTQ, 4 bits",
+            lambda s: s.update({f"{Q}.g_idx": np.where(s[f"{Q}.g_idx"], 2, 0).astype(np.int32)}),
+            f": {Q} has the groups 0 to 2 in g_idx, but 2 of scales; the file is damaged, or its config.json is anoth",
+        ),
+        (
+            "GPTQ, 4 bits",
+            lambda s: s.update({f"{Q}.qweight": s[f"{Q}.qweight"][0]}),
+            r"q_proj.weight \[64\] instead of",
+        ),
+        (
+            "GPTQ, 4 bits",
+            lambda s: s.update({f"{Q}.bias": np.ones(64, np.float16)}),
+            f"has 1 tensors that the architecture has not: {Q}.bias",
+        ),
+        ("AWQ", lambda s: s.pop(f"{Q}.qzeros"), f"lacks 1 of .* tensors: {Q}.qzeros; its"),
+        ("AWQ", lambda s: s.update({f"{Q}.qweight": s[f"{Q}.qweight"][0]}), r"q_proj.weight \[8\] instead of"),
     ],
 )
 def test_faults_of_companions_are_those_of_weights(tmp_path, name, change, message):
@@ -168,8 +233,8 @@ def test_faults_of_companions_are_those_of_weights(tmp_path, name, change, messa
 @pytest.mark.parametrize("pattern", ["q_proj", Q, "model.layers.1", "re:.*q_proj", "model.layers.*.self_attn"])
 def test_modules_that_are_not_converted(tmp_path, pattern):
     """A weight in floating point numbers is read as it is, whether it is named or not; a named one always is."""
-    config, pack = FORMATS["FP8, blocks"]
-    _, plain, stored = files.models(tmp_path, config, pack)
+    config = FORMATS["FP8, blocks"][0]
+    _, plain, stored = models(tmp_path, "FP8, blocks")
     expected = load(plain)[1]
     refused(
         files.write(tmp_path / "named", stored, {**config, "modules_to_not_convert": [pattern]}),
@@ -186,3 +251,32 @@ def test_modules_that_are_not_converted(tmp_path, pattern):
     if pattern != "model.layers.1":
         again = files.write(tmp_path / "named", stored, {**config, "modules_to_not_convert": [pattern, "lm_head"]})
         assert_same(load(again)[1], expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("GPTQ, 4 bits", {"bits": 8}, r"weight \[96, 32\] instead of \[96, 64\]"),
+        ("GPTQ, 4 bits", {"group_size": 16}, r"qzeros \[2, 12\] instead of \[4, 12\]"),
+        ("GPTQ, unnamed groups", {"desc_act": True}, "lacks 14 of 77 tensors: .*g_idx"),
+        ("AWQ", {"group_size": 48}, r"model.layers.0.mlp.gate_proj has 64 inputs, which groups of 48 do not divide"),
+        ("AWQ", {"group_size": 10**30}, "has .* inputs, which groups of 10*0 do not divide"),
+        ("FP8, blocks", {"weight_block_size": [10**30, 1]}, r"weight_scale_inv \[\d, \d\] instead of \[1, \d+\]"),
+    ],
+)
+def test_a_configuration_of_another_checkpoint(tmp_path, name, options, message):
+    refused(edited(tmp_path, name, lambda stored: None, **options), message)
+
+
+def test_biases_of_zeros_that_writers_of_gptq_add(tmp_path):
+    config = FORMATS["GPTQ, 4 bits"][0]
+    quantised, plain, stored = models(tmp_path, "GPTQ, 4 bits")
+    stored |= {f"{name}.bias": np.zeros(shape[0], np.float16) for name, shape in files.MODULES.items()}
+    assert_same(load(files.write(quantised, stored, config))[1], load(plain)[1])
+
+
+def test_modules_that_a_pattern_of_gptq_excepts(tmp_path):
+    config = FORMATS["GPTQ, 4 bits"][0]
+    quantised, _, stored = models(tmp_path, "GPTQ, 4 bits")
+    dynamic = {"dynamic": {r"-:.*\.0\.mlp\.up_proj": {}}}
+    refused(files.write(quantised, stored, config | dynamic), "lacks 1 of .*0.mlp.up_proj.weight; has 4 tensors")

@@ -44,18 +44,17 @@ def write(folder, tensors, quantisation=None, **changes):
     return folder
 
 
-def models(folder, quantisation, pack, seed=0, **changes):
-    """(quantised folder, plain folder, the tensors of the first); `pack(draw, shape)` gives tensors and the weight."""
-    draw = np.random.default_rng(seed)
-    stored, plain = others(draw), {}
+def tensors(pack):
+    """Tensors of a quantised and of the plain model; `pack(draw, shape)` gives tensors and weight of a projection."""
+    draw = np.random.default_rng(0)
+    stored = others(draw)
     plain = {name: tensor.astype(np.float32) for name, tensor in stored.items()}
     for module, shape in MODULES.items():
-        tensors, weight = pack(draw, shape)
+        parts, weight = pack(draw, shape)
         assert (weight.shape, weight.dtype) == (shape, np.float32)
-        stored |= {module + suffix: tensor for suffix, tensor in tensors.items()}
+        stored |= {module + suffix: part for suffix, part in parts.items()}
         plain[f"{module}.weight"] = weight
-    quantised = write(folder / "quantised", stored, quantisation, **changes)
-    return quantised, write(folder / "plain", plain, **changes), stored
+    return stored, plain
 
 
 def words(values, bits):
@@ -63,6 +62,38 @@ def words(values, bits):
     streams = [sum(int(value) << (bits * i) for i, value in enumerate(row)) for row in values]
     size = -(-values.shape[1] * bits // 32)
     return np.array([np.frombuffer(stream.to_bytes(4 * size, "little"), "<i4") for stream in streams])
+
+
+def gptq(draw, shape, bits=4, group=32, version=1, order=False, dtype=np.float16):
+    """Numbers packed along inputs, zero points along outputs; version 1 stores those minus one, modulo 2^bits."""
+    outputs, inputs = shape
+    count = 1 if group == -1 else -(-inputs // group)
+    groups = np.arange(inputs) // (inputs if group == -1 else group)
+    groups = draw.permutation(groups) if order else groups
+    numbers = draw.integers(0, 2**bits, (inputs, outputs))
+    zeros = draw.integers(0, 2**bits, (count, outputs))
+    scales = draw.uniform(1e-3, 2e-2, (count, outputs)).astype(dtype)
+    weight = scales[groups].astype(np.float32) * (numbers - zeros[groups]).astype(np.float32)
+    tensors = {
+        ".qweight": words(numbers.T, bits).T,
+        ".qzeros": words((zeros - (version == 1)) % 2**bits, bits),
+        ".scales": scales,
+        ".g_idx": groups.astype(np.int32),
+    }
+    return tensors, weight.T.copy()
+
+
+def awq(draw, shape, group=32):
+    """Nibbles along outputs, in each word those of columns 0, 2, 4, 6, 1, 3, 5, 7."""
+    outputs, inputs = shape
+    size = inputs if group == -1 else group
+    numbers = draw.integers(0, 16, (inputs, outputs))
+    zeros = draw.integers(0, 16, (inputs // size, outputs))
+    scales = draw.uniform(1e-3, 2e-2, zeros.shape).astype(np.float16)
+    weight = scales.astype(np.float32).repeat(size, 0) * (numbers - zeros.repeat(size, 0)).astype(np.float32)
+    order = [0, 2, 4, 6, 1, 3, 5, 7]
+    packed = [words(one.reshape(len(one), -1, 8)[:, :, order].reshape(len(one), -1), 4) for one in (numbers, zeros)]
+    return {".qweight": packed[0], ".qzeros": packed[1], ".scales": scales}, weight.T.copy()
 
 
 def e4m3(codes):
