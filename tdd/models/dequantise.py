@@ -102,6 +102,63 @@ def awq(numbers: np.ndarray, zeros: np.ndarray, scales: np.ndarray) -> np.ndarra
     return scaled(lambda part: columns(numbers[part]), scales, groups, outputs, columns(zeros)).T
 
 
+def four_bits(numbers: np.ndarray, scales: np.ndarray, code: np.ndarray, *, block: int, count: int) -> np.ndarray:
+    """bitsandbytes' 4 bits: w[k] = code[q[k]] s[k // block], k along the flat weight (Dettmers et al. 2023).
+
+    Args:
+      numbers: q, two in a byte, the first in its upper half, uint8 [ceil(K / 2)].
+      scales: s [ceil(K / block)], the greatest magnitude of each block, float32.
+      code: The 16 numbers that q stands for, float32.
+      block: How many numbers share a scale.
+      count: K.
+
+    Returns:
+      w [K], float32.
+    """
+    whole = np.empty(count, np.float32)
+    step = max(2 * block, _BLOCK // (2 * block) * (2 * block))
+    for start in range(0, count, step):
+        stop = min(start + step, count)
+        packed = numbers[start // 2 : -(-stop // 2)]
+        halves = np.stack([packed >> 4, packed & 15], -1).reshape(-1)[: stop - start]
+        of_each = np.repeat(scales[start // block : -(-stop // block)], block)[: stop - start]
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.multiply(code[halves], of_each, out=whole[start:stop])
+    return whole
+
+
+def nested(numbers: np.ndarray, scales: np.ndarray, code: np.ndarray, *, block: int, offset: float) -> np.ndarray:
+    """bitsandbytes' scales of scales: code[q[k]] s[k // block] + offset.
+
+    Args:
+      numbers: q, uint8 [K].
+      scales: s [ceil(K / block)], float32.
+      code: The 256 numbers that q stands for, float32.
+      block: How many numbers share a scale.
+      offset: What was subtracted before.
+
+    Returns:
+      [K], float32; product and sum are each rounded.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return code[numbers] * np.repeat(scales, block)[: numbers.size] + np.float32(offset)
+
+
+def eight_bits(numbers: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """bitsandbytes' 8 bits: w[o, i] = q[o, i] s[o] / 127, with the reciprocal of 127 (Dettmers et al. 2022).
+
+    Args:
+      numbers: q, int8 [O, I].
+      scales: s [O], the greatest magnitude of each output, float32.
+
+    Returns:
+      w [O, I], float32.
+    """
+    whole = scaled(lambda part: numbers[part], scales.reshape(-1, 1), np.arange(len(numbers)), numbers.shape[1])
+    whole *= np.float32(1 / 127)
+    return whole
+
+
 def scaled(
     numbers: Callable[[slice], np.ndarray],
     scales: np.ndarray,

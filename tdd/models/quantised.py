@@ -22,6 +22,7 @@ import numpy as np
 from tdd.models import dequantise
 from tdd.models.weights import DTYPES, Part, StoredTensors, View
 from tdd.validate import InputError
+from tdd.validate.files import parse_json
 
 NOTE = "weights dequantised; activations not quantised"
 """What a record says of every such model."""
@@ -458,7 +459,105 @@ def _awq(config: Mapping[str, Any], where: str) -> Scheme:
     return Scheme("awq", says, (Group(_everything, FORMS["awq"], Options(bits=4, group=group)),), ignored)
 
 
+# bitsandbytes: 4 bits whose meaning is a table, or 8 bits and a scale for each output
+
+_STATES = tuple(f".weight.quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4"))
+_STATE_BYTES = 1 << 16
+_WIDTHS = {"U8": 1, "I8": 1, "BF16": 2, "F16": 2, "F32": 4}
+"""Bytes of the types in which packed numbers may be stored."""
+
+
+class _State(NamedTuple):
+    """What bitsandbytes writes about a weight of 4 bits."""
+
+    shape: tuple[int, ...]
+    block: int
+    nested_block: int  # 0 where scales are not quantised
+    offset: float
+
+
+def _state(module: Module) -> _State:
+    suffix = next(filter(module.has, _STATES))
+    found = module.shape(suffix)
+    if module.dtype(suffix) != "U8" or math.prod(found) > _STATE_BYTES:
+        raise _Fault(f"has a {suffix[1:]} that is no text ({module.dtype(suffix)} {list(found)})")
+    try:
+        content = parse_json(module.read(suffix).tobytes().decode())
+    except ValueError as error:
+        raise _Fault(f"has a {suffix[1:]} that is not valid JSON: {error}") from error
+    content = content if isinstance(content, dict) else {}
+    shape, block = content.get("shape"), content.get("blocksize")
+    inner, offset = content.get("nested_blocksize", 0), content.get("nested_offset", 0.0)
+    sizes = shape if isinstance(shape, list) else []
+    if not sizes or type(block) is not int or not all(type(one) is int and one > 0 for one in [*sizes, block]):
+        raise _Fault(f"has shape={shape!r} and blocksize={block!r} in {suffix[1:]}")
+    if type(inner) is not int or inner < 0 or type(offset) is not float:
+        raise _Fault(f"has nested_blocksize={inner!r} and nested_offset={offset!r} in {suffix[1:]}")
+    return _State(tuple(sizes), block, inner, offset)
+
+
+def _four_bits_layout(options: Options, module: Module) -> Layout:
+    stored = module.shape(".weight")
+    if not any(map(module.has, _STATES)):
+        needed = {suffix: module.part(suffix, ("U8",), (1,)) for suffix in _STATES[:1]}
+        return Layout(stored, {".weight": module.part(".weight", ("U8",), stored), **needed})
+    state = _state(module)
+    count = math.prod(state.shape)
+    width = _WIDTHS.get(module.dtype(".weight"), 1)
+    scales = -(-count // state.block)
+    parts = {
+        ".weight": module.part(".weight", tuple(_WIDTHS), (-(-count // (2 * width)), 1)),
+        ".weight.absmax": module.part(".weight.absmax", ("U8",) if state.nested_block else ("F32",), (scales,)),
+        ".weight.quant_map": module.part(".weight.quant_map", ("F32",), (16,)),
+    }
+    if state.nested_block:
+        shape = (-(-scales // state.nested_block),)
+        parts[".weight.nested_absmax"] = module.part(".weight.nested_absmax", ("F32",), shape)
+        parts[".weight.nested_quant_map"] = module.part(".weight.nested_quant_map", ("F32",), (256,))
+    states = [suffix for suffix in _STATES if module.has(suffix)]
+    return Layout(state.shape, parts | {states[0]: module.part(states[0], ("U8",), module.shape(states[0]))})
+
+
+def _decode_four_bits(options: Options, module: Module, shape: tuple[int, ...]) -> np.ndarray:
+    state, scales = _state(module), module.read(".weight.absmax")
+    if state.nested_block:
+        inner, code = module.read(".weight.nested_absmax"), module.read(".weight.nested_quant_map")
+        scales = dequantise.nested(scales, inner, code, block=state.nested_block, offset=state.offset)
+    numbers = module.read(".weight").reshape(-1).view(np.uint8)
+    code = module.read(".weight.quant_map")
+    return dequantise.four_bits(numbers, scales, code, block=state.block, count=math.prod(shape)).reshape(shape)
+
+
+def _eight_bits_layout(options: Options, module: Module) -> Layout:
+    shape = module.shape(".weight")
+    parts = {".weight": module.part(".weight", ("I8",), shape), ".SCB": module.part(".SCB", ("F32",), shape[:1])}
+    if module.has(".weight_format"):
+        parts[".weight_format"] = module.part(".weight_format", ("U8",), (), (1,))
+    return Layout(shape, parts)
+
+
+def _decode_eight_bits(options: Options, module: Module, shape: tuple[int, ...]) -> np.ndarray:
+    if module.has(".weight_format") and (order := int(module.read(".weight_format").reshape(-1)[0])) != 0:
+        raise _Fault(f"has weight_format {order}, an order of one kind of GPU, where row by row is 0")
+    return dequantise.eight_bits(module.read(".weight"), module.read(".SCB"))
+
+
+def _bitsandbytes(config: Mapping[str, Any], where: str) -> Scheme:
+    four, eight = (bool(config.get(key, config.get(f"_{key}"))) for key in ("load_in_4bit", "load_in_8bit"))
+    if four == eight:
+        raise InputError(f"{where} has load_in_4bit={four} and load_in_8bit={eight}; one of them must be true")
+    form = "four bits" if four else "eight bits"
+    kind = _choice(config, "bnb_4bit_quant_type", "fp4", ("nf4", "fp4"), where) if four else ""
+    says = f"bitsandbytes, 4 bits ({kind})" if four else "bitsandbytes, 8 bits"
+    ignored = _not_converted(config, ("llm_int8_skip_modules",), where)
+    return Scheme("bitsandbytes", says, (Group(_everything, FORMS[form], Options()),), ignored)
+
+
 FORMS: Mapping[str, Form] = {
+    "four bits": Form(
+        ".weight", (".weight.absmax", ".weight.quant_map", *_STATES), _four_bits_layout, _decode_four_bits
+    ),
+    "eight bits": Form(".weight", (".SCB",), _eight_bits_layout, _decode_eight_bits),
     "gptq": Form(".qweight", (".qzeros", ".scales", ".g_idx"), _gptq_layout, _decode_gptq),
     "awq": Form(".qweight", (".qzeros", ".scales"), _awq_layout, _decode_awq),
     "scaled": Form(
@@ -467,5 +566,10 @@ FORMS: Mapping[str, Form] = {
 }
 """How a weight may be stored."""
 
-_METHODS: Mapping[str, Callable[[Mapping[str, Any], str], Scheme]] = {"fp8": _fp8, "gptq": _gptq, "awq": _awq}
+_METHODS: Mapping[str, Callable[[Mapping[str, Any], str], Scheme]] = {
+    "fp8": _fp8,
+    "gptq": _gptq,
+    "awq": _awq,
+    "bitsandbytes": _bitsandbytes,
+}
 """Readers of the configurations, by `quant_method`."""

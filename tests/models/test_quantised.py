@@ -1,6 +1,7 @@
 """Quantised checkpoints: the model is that of the plain weights to the last bit, or it is refused in one line."""
 
 import functools
+import json
 
 import jax
 import ml_dtypes
@@ -14,6 +15,9 @@ from tdd.validate import InputError
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3"}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
+
+NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False, "bnb_4bit_quant_type": "nf4"}
+INT8 = {"load_in_4bit": False, "load_in_8bit": True, "llm_int8_threshold": 6.0}  # as before `quant_method` was written
 
 
 def unnamed(draw, shape):
@@ -42,6 +46,12 @@ FORMATS = {
     "GPTQ, unnamed groups": (GPTQ, unnamed),
     "AWQ": (AWQ, files.awq),
     "AWQ, one group": ({**AWQ, "group_size": -1}, functools.partial(files.awq, group=-1)),
+    "NF4": (NF4, files.four_bits),
+    "NF4, nested": (NF4, functools.partial(files.four_bits, nested=True)),
+    "NF4, a last block that is shorter": (NF4, functools.partial(files.four_bits, block=1000)),
+    "NF4, in bfloat16": (NF4, functools.partial(files.four_bits, storage=ml_dtypes.bfloat16)),
+    "FP4": ({**NF4, "bnb_4bit_quant_type": "fp4"}, functools.partial(files.four_bits, kind="fp4")),
+    "8 bits": (INT8, files.eight_bits),
 }
 
 
@@ -96,8 +106,6 @@ def test_the_type_asked_for(tmp_path):
 
 
 def test_the_records_say_what_was_dequantised(tmp_path, capsys):
-    import json
-
     from tdd import score
     from tdd.audit.models import provenance_of
     from tdd.cli import main
@@ -154,6 +162,14 @@ def refused(folder, message):
         ),
         ({**GPTQ, "is_marlin_format": True}, "has is_marlin_format=True; "),
         ({**GPTQ, "dynamic": {"+:.*": {"bits": 8}}}, "has dynamic=.*; dequantised on loading: modules of one form"),
+        (
+            {**NF4, "load_in_4bit": False},
+            "bitsandbytes has load_in_4bit=False and load_in_8bit=False; one of them must",
+        ),
+        (
+            {**NF4, "bnb_4bit_quant_type": "int4"},
+            "has bnb_4bit_quant_type='int4'; dequantised on loading: bnb_4bit_qua",
+        ),
         ({**AWQ, "bits": 3}, "awq has bits=3; dequantised on loading: bits of 4"),
         ({**AWQ, "version": "gemv"}, "awq has version='gemv'; dequantised on loading: the order of gemm"),
     ],
@@ -164,6 +180,19 @@ def test_configurations_that_are_refused(tmp_path, config, message):
 
 
 Q = "model.layers.1.self_attn.q_proj"
+
+
+STATE = f"{Q}.weight.quant_state.bitsandbytes__nf4"
+
+
+def state_of(**changes):
+    """Changes what bitsandbytes wrote about a weight."""
+
+    def change(stored):
+        content = json.dumps(json.loads(stored[STATE].tobytes()) | changes)
+        stored[STATE] = np.frombuffer(content.encode(), np.uint8)
+
+    return change
 
 
 def edited(tmp_path, name, change, **options):
@@ -221,6 +250,31 @@ def edited(tmp_path, name, change, **options):
             "GPTQ, 4 bits",
             lambda s: s.update({f"{Q}.bias": np.ones(64, np.float16)}),
             f"has 1 tensors that the architecture has not: {Q}.bias",
+        ),
+        ("NF4", lambda s: s.pop(STATE), f"lacks 1 of .* tensors: {STATE}"),
+        ("NF4", lambda s: s.pop(f"{Q}.weight.absmax"), f"lacks 1 of .* tensors: {Q}.weight.absmax; its"),
+        ("NF4, nested", lambda s: s.pop(f"{Q}.weight.nested_absmax"), f"lacks 1 of .*: {Q}.weight.nested_absmax; its"),
+        ("NF4", state_of(shape=[2**62, 2**62]), rf"of another shape: .*{Q}.weight \[2048, 1\] instead of \[1063"),
+        (
+            "NF4",
+            state_of(shape=[64, 0]),
+            rf"{Q} has shape=\[64, 0\] and blocksize=64 in weight.quant_state",
+        ),
+        ("NF4", state_of(blocksize="64"), r"blocksize='64' in weight"),
+        ("NF4", state_of(nested_blocksize=4), f"lacks 2 of .* {Q}.weight.nested_absmax, {Q}.weight.nested_quant_map"),
+        (
+            "NF4, nested",
+            state_of(nested_offset=True),
+            f"{Q} has nested_blocksize=16 and nested_offset=True in weight.quant_state",
+        ),
+        ("NF4", lambda s: s.update({STATE: s[STATE][:-1]}), f"{Q} has a weight.quant_state.* that is not valid JSON"),
+        ("NF4", lambda s: s.update({STATE: np.full(3, 255, np.uint8)}), "that is not valid JSON: 'utf-8' codec"),
+        ("NF4", lambda s: s.update({STATE: np.zeros(1 << 17, np.uint8)}), r"that is no text \(U8 \[131072\]\)"),
+        ("8 bits", lambda s: s.pop(f"{Q}.SCB"), f"lacks 1 of .* tensors: {Q}.SCB; its"),
+        (
+            "8 bits",
+            lambda s: s.update({f"{Q}.weight_format": np.uint8(2)}),
+            f"{Q} has weight_format 2, an order of one",
         ),
         ("AWQ", lambda s: s.pop(f"{Q}.qzeros"), f"lacks 1 of .* tensors: {Q}.qzeros; its"),
         ("AWQ", lambda s: s.update({f"{Q}.qweight": s[f"{Q}.qweight"][0]}), r"q_proj.weight \[8\] instead of"),

@@ -96,6 +96,52 @@ def awq(draw, shape, group=32):
     return {".qweight": packed[0], ".qzeros": packed[1], ".scales": scales}, weight.T.copy()
 
 
+NF4 = [
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+]  # fmt: skip
+"""Dettmers et al. 2023, appendix E."""
+_FP4 = [0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4]
+FP4 = [*_FP4, *(-one for one in _FP4)]
+"""bitsandbytes' own four bits: sign, then magnitudes by a tree of three bits."""
+
+
+def four_bits(draw, shape, kind="nf4", nested=False, block=64, storage="uint8"):
+    """Along the flat weight: two numbers a byte, the first in the upper half; scales may be quantised likewise."""
+    count = shape[0] * shape[1]
+    code = np.array(NF4 if kind == "nf4" else FP4, np.float32)
+    numbers = draw.integers(0, 16, count)
+    state = {"quant_type": kind, "blocksize": block, "dtype": "bfloat16", "shape": list(shape)}
+    scales = draw.uniform(0.01, 0.2, -(-count // block)).astype(np.float32)
+    extra = {}
+    if nested:
+        table, inner = np.sort(draw.uniform(-1, 1, 256)).astype(np.float32), 16
+        of_scales = draw.integers(0, 256, scales.size).astype(np.uint8)
+        greatest = draw.uniform(0.01, 0.1, -(-scales.size // inner)).astype(np.float32)
+        offset = 0.11250000447034836  # a float32
+        scales = np.array([table[q] * greatest[k // inner] + np.float32(offset) for k, q in enumerate(of_scales)])
+        state |= {"nested_blocksize": inner, "nested_dtype": "float32", "nested_offset": offset}
+        extra = {".weight.nested_absmax": greatest, ".weight.nested_quant_map": table}
+    weight = np.array([code[q] * scales[k // block] for k, q in enumerate(numbers)], np.float32).reshape(shape)
+    packed = np.array([int(a) * 16 + int(b) for a, b in numbers.reshape(-1, 2)], np.uint8)
+    tensors = {
+        ".weight": packed.view(storage).reshape(-1, 1),
+        ".weight.absmax": of_scales if nested else scales,
+        ".weight.quant_map": code,
+        f".weight.quant_state.bitsandbytes__{kind}": np.frombuffer(json.dumps(state).encode(), np.uint8),
+    }
+    return tensors | extra, weight
+
+
+def eight_bits(draw, shape):
+    """Outputs with the greatest magnitude of each."""
+    numbers = draw.integers(-127, 128, shape).astype(np.int8)
+    greatest = draw.uniform(0.05, 0.3, shape[0]).astype(np.float32)
+    weight = numbers.astype(np.float32) * greatest[:, None] * np.float32(1 / 127)
+    return {".weight": numbers, ".SCB": greatest, ".weight_format": np.uint8(0)}, weight
+
+
 def e4m3(codes):
     """Bytes as float32: sign, four bits of exponent with bias 7, three of mantissa; exponent 0 is subnormal."""
     sign, exponent, mantissa = codes >> 7, (codes >> 3) & 15, codes & 7
