@@ -159,6 +159,28 @@ def eight_bits(numbers: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return whole
 
 
+def mxfp4(numbers: np.ndarray, exponents: np.ndarray) -> np.ndarray:
+    """MXFP4: w = e2m1(q) 2^(e - 127), a block of 32 numbers sharing e (OCP Microscaling Formats 1.0, sections 5 and 6).
+
+    Args:
+      numbers: q, two in a byte, the first in its lower half, uint8 [..., N, 16].
+      exponents: e of each block, uint8 [..., N]; 255 is NaN.
+
+    Returns:
+      w [..., 32 N], float32.
+    """
+    table = np.concatenate([_E2M1, -_E2M1])
+    pairs = np.stack([table[np.arange(256) & 15], table[np.arange(256) >> 4]], -1)
+    factors = floats(exponents.view(_EIGHT_BITS[2]))
+    whole = np.empty((*exponents.shape[:-1], 32 * exponents.shape[-1]), np.float32)
+    for index in np.ndindex(*exponents.shape[:-1][:1]):
+        blocks = pairs[numbers[index]].reshape(*exponents[index].shape, 32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            blocks *= factors[index][..., None]
+        whole[index] = blocks.reshape(whole[index].shape)
+    return whole
+
+
 def scaled(
     numbers: Callable[[slice], np.ndarray],
     scales: np.ndarray,

@@ -129,7 +129,7 @@ class Dequantised(View):
         super().__init__(stored)
         self._names, self._where = stored.names(), where
         self._weights: dict[str, tuple[Group, Module, Layout]] = {}
-        for form in {group.form for group in scheme.groups}:
+        for form in dict.fromkeys(group.form for group in scheme.groups):
             for name in sorted(name for name in self._names if name.endswith(form.carrier)):
                 module = Module(stored, self._names, name.removesuffix(form.carrier))
                 group = scheme.of(module.name)
@@ -266,8 +266,8 @@ def _block(value: Any, key: str, where: str) -> tuple[int, int]:
     return value[0], value[1]
 
 
-def _not_converted(config: Mapping[str, Any], keys: Sequence[str], where: str) -> Callable[[str], bool]:
-    """Whether a module is one of those that the configuration excepts.
+def _named_in(config: Mapping[str, Any], keys: Sequence[str], where: str) -> Callable[[str], bool]:
+    """Whether a module is one of those that the configuration names.
 
     A pattern means a module, those inside it, and those of which it is the end of the name. With `re:` before it, or
     with a `*`, it is a regular expression.
@@ -361,7 +361,7 @@ def _fp8(config: Mapping[str, Any], where: str) -> Scheme:
     block = None if given is None else _block(given, "weight_block_size", where)
     options = Options(block=block, types=("F8_E4M3",), strategy="any")
     says = "FP8 (e4m3)" + (f" in blocks of {block[0]} x {block[1]}" if "weight_block_size" in config and block else "")
-    ignored = _not_converted(config, ("modules_to_not_convert", "ignored_layers"), where)
+    ignored = _named_in(config, ("modules_to_not_convert", "ignored_layers"), where)
     return Scheme("fp8", says, (Group(_everything, FORMS["scaled"], options),), ignored)
 
 
@@ -444,7 +444,7 @@ def _gptq(config: Mapping[str, Any], where: str) -> Scheme:
         "modules_to_not_convert": config.get("modules_to_not_convert"),
         "dynamic": [f"re:{one[2:]}" for one in changed],
     }
-    ignored = _not_converted(excepted, ("modules_to_not_convert", "dynamic"), where)
+    ignored = _named_in(excepted, ("modules_to_not_convert", "dynamic"), where)
     return Scheme("gptq", says, (Group(_everything, FORMS["gptq"], options),), ignored)
 
 
@@ -455,7 +455,7 @@ def _awq(config: Mapping[str, Any], where: str) -> Scheme:
         raise _refuse(where, key, config[key], "the order of gemm")
     group = _size(config, "group_size", 128, where)
     says = f"AWQ, 4 bits, {_in_groups(group)}"
-    ignored = _not_converted(config, ("modules_to_not_convert",), where)
+    ignored = _named_in(config, ("modules_to_not_convert",), where)
     return Scheme("awq", says, (Group(_everything, FORMS["awq"], Options(bits=4, group=group)),), ignored)
 
 
@@ -549,11 +549,133 @@ def _bitsandbytes(config: Mapping[str, Any], where: str) -> Scheme:
     form = "four bits" if four else "eight bits"
     kind = _choice(config, "bnb_4bit_quant_type", "fp4", ("nf4", "fp4"), where) if four else ""
     says = f"bitsandbytes, 4 bits ({kind})" if four else "bitsandbytes, 8 bits"
-    ignored = _not_converted(config, ("llm_int8_skip_modules",), where)
+    ignored = _named_in(config, ("llm_int8_skip_modules",), where)
     return Scheme("bitsandbytes", says, (Group(_everything, FORMS[form], Options()),), ignored)
 
 
+# compressed-tensors: integers packed in words, or numbers of 8 bits, for modules that patterns choose
+
+
+def _packed_layout(options: Options, module: Module) -> Layout:
+    found = module.shape(".weight_packed")
+    shape = (found[0], found[-1] * 32 // options.bits) if found else ()
+    if module.has(".weight_shape") and module.shape(".weight_shape") == (2,):
+        shape = tuple(int(size) for size in module.read(".weight_shape"))
+    if len(found) != 2 or len(shape) != 2 or min(shape) < 1:
+        return Layout(shape, {".weight_packed": module.part(".weight_packed", ("I32",), found)})
+    outputs, inputs = shape
+    shapes = {"tensor": [(1,), (), (1, 1)], "channel": [(outputs, 1), (outputs,)]}.get(options.strategy)
+    shapes = shapes or [(outputs, inputs // _divided(inputs, options.group, "inputs"))]
+    parts = {
+        ".weight_packed": module.part(".weight_packed", ("I32",), (outputs, -(-inputs * options.bits // 32))),
+        ".weight_scale": module.part(".weight_scale", _SCALES, *shapes),
+        ".weight_shape": module.part(".weight_shape", ("I64", "I32"), (2,)),
+    }
+    if options.zeros:
+        words = (-(-outputs * options.bits // 32), *parts[".weight_scale"].shape[1:])
+        parts[".weight_zero_point"] = module.part(".weight_zero_point", ("I32",), words)
+    if options.order or module.has(".weight_g_idx"):
+        parts[".weight_g_idx"] = module.part(".weight_g_idx", ("I32", "I64"), (inputs,))
+    return Layout(shape, parts)
+
+
+def _decode_packed(options: Options, module: Module, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers and zero points are stored plus 2^(bits - 1), in words along inputs and along outputs."""
+    packed, scales, bits = module.read(".weight_packed"), module.read(".weight_scale"), options.bits
+    zeros = groups = None
+    if options.zeros:
+        zeros = dequantise.unpacked(module.read(".weight_zero_point"), bits, shape[0]).astype(np.float32)
+    if module.has(".weight_g_idx"):
+        groups = _groups(module.read(".weight_g_idx"), scales.shape[-1], ".weight_g_idx")
+    # the offset of numbers and zero points cancels
+    centre = np.float32(0 if options.zeros else 2 ** (bits - 1))
+
+    def rows(part: slice) -> np.ndarray:
+        return dequantise.unpacked(packed[part].T, bits, shape[1]).T.astype(np.float32) - centre
+
+    return _spread(rows, scales, zeros, shape, options, groups)
+
+
+def _compressed_tensors(config: Mapping[str, Any], where: str) -> Scheme:
+    for key, harmless in (("kv_cache_scheme", (None,)), ("transform_config", (None, {}))):
+        if config.get(key) not in harmless:
+            raise _refuse(where, key, config[key], f"models without {key}")
+    sparsity = config.get("sparsity_config") or {}
+    if not isinstance(sparsity, dict) or sparsity.get("format", "dense") != "dense":
+        raise _refuse(where, "sparsity_config", sparsity, "dense weights")
+    given = config.get("config_groups")
+    if not isinstance(given, dict) or not given or not all(isinstance(one, dict) for one in given.values()):
+        raise InputError(f"{where} has config_groups={given!r}; it must hold a description of each group of modules")
+    found = [_compressed_group(one, config.get("format"), f"{where}: {name}") for name, one in given.items()]
+    groups = sorted((group for group, _ in found), key=lambda group: group.matches is _everything)
+    says = "compressed-tensors, " + ", ".join(dict.fromkeys(words for _, words in found))
+    return Scheme("compressed-tensors", says, tuple(groups), _named_in(config, ("ignore",), where))
+
+
+def _compressed_group(config: Mapping[str, Any], outer: Any, where: str) -> tuple[Group, str]:
+    """A group of modules, and its form in words."""
+    weights = config.get("weights")
+    if not isinstance(weights, dict):
+        raise _refuse(where, "weights", weights, "groups whose weights are quantised")
+    for key in ("input_activations", "output_activations"):
+        activations = config.get(key)
+        if activations is not None and not (isinstance(activations, dict) and activations.get("dynamic") is True):
+            raise _refuse(where, key, activations, "activations that are not quantised, or dynamically")
+    kind, where = config.get("format") or outer, f"{where}, weights"
+    allowed = ("pack-quantized", "float-quantized", "int-quantized", "naive-quantized")
+    kind = _choice({"format": kind}, "format", None, allowed, where)
+    number = _choice(weights, "type", "int", ("float",) if kind == "float-quantized" else ("int", "float"), where)
+    packed = kind == "pack-quantized"
+    bits = _choice(weights, "num_bits", 8, (2, 4, 8) if packed else (8,), where)
+    if packed and number != "int":
+        raise _refuse(where, "type", number, "integers in pack-quantized")
+    group, block = weights.get("group_size"), None
+    strategy = weights.get("strategy") or ("tensor" if group is None else "channel" if group == -1 else "group")
+    strategies = ("tensor", "channel", "group", *(() if packed else ("block",)))
+    strategy = _choice({"strategy": strategy}, "strategy", None, strategies, where)
+    group = _size(weights, "group_size", None, where) if strategy == "group" else -1
+    if strategy == "block":
+        block = _block(weights.get("block_structure"), "block_structure", where)
+    zeros = not _choice(weights, "symmetric", True, (True, False), where)
+    types = ("I8",) if number == "int" else ("F8_E4M3",)
+    order = weights.get("actorder") in ("group", "dynamic", True)
+    options = Options(bits, group, block, types, strategy, zeros, order=order)
+    says = f"{bits} bits ({number}) with a scale for each {strategy}{f' of {group}' if group != -1 else ''}"
+    targets = _named_in(config, ("targets",), where)
+    everywhere = "Linear" in (config.get("targets") or ["Linear"])
+    return Group(_everything if everywhere else targets, FORMS["packed" if packed else "scaled"], options), says
+
+
+def _mxfp4_layout(options: Options, module: Module) -> Layout:
+    blocks = module.shape("_blocks")
+    if len(blocks) < 3:
+        return Layout(blocks, {"_blocks": module.part("_blocks", ("U8",), blocks)})
+    *before, rows, groups, _ = blocks
+    parts = {
+        "_blocks": module.part("_blocks", ("U8",), (*before, rows, groups, 16)),
+        "_scales": module.part("_scales", ("U8",), (*before, rows, groups)),
+    }
+    return Layout((*before, 32 * groups, rows), parts)
+
+
+def _decode_mxfp4(options: Options, module: Module, shape: tuple[int, ...]) -> np.ndarray:
+    return dequantise.mxfp4(module.read("_blocks"), module.read("_scales")).swapaxes(-1, -2)
+
+
+def _mxfp4(config: Mapping[str, Any], where: str) -> Scheme:
+    ignored = _named_in(config, ("modules_to_not_convert",), where)
+    says = "MXFP4, 4 bits (e2m1), blocks of 32"
+    return Scheme("mxfp4", says, (Group(_everything, FORMS["mxfp4"], Options(bits=4)),), ignored)
+
+
 FORMS: Mapping[str, Form] = {
+    "packed": Form(
+        ".weight_packed",
+        (".weight_scale", ".weight_zero_point", ".weight_shape", ".weight_g_idx"),
+        _packed_layout,
+        _decode_packed,
+    ),
+    "mxfp4": Form("_blocks", ("_scales",), _mxfp4_layout, _decode_mxfp4, weight=""),
     "four bits": Form(
         ".weight", (".weight.absmax", ".weight.quant_map", *_STATES), _four_bits_layout, _decode_four_bits
     ),
@@ -571,5 +693,7 @@ _METHODS: Mapping[str, Callable[[Mapping[str, Any], str], Scheme]] = {
     "gptq": _gptq,
     "awq": _awq,
     "bitsandbytes": _bitsandbytes,
+    "compressed-tensors": _compressed_tensors,
+    "mxfp4": _mxfp4,
 }
 """Readers of the configurations, by `quant_method`."""

@@ -18,6 +18,20 @@ AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "z
 
 NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False, "bnb_4bit_quant_type": "nf4"}
 INT8 = {"load_in_4bit": False, "load_in_8bit": True, "llm_int8_threshold": 6.0}  # as before `quant_method` was written
+ACTIVATIONS = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True, "symmetric": True}
+
+
+def compressed(form, activations=None, **weights):
+    """A configuration of compressed-tensors with one group."""
+    group = {"targets": ["Linear"], "weights": {"type": "int", "num_bits": 8, "symmetric": True, **weights}}
+    return {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": {**group, "input_activations": activations}},
+        "format": form,
+        "ignore": ["lm_head"],
+        "kv_cache_scheme": None,
+        "quantization_status": "compressed",
+    }
 
 
 def unnamed(draw, shape):
@@ -52,6 +66,40 @@ FORMATS = {
     "NF4, in bfloat16": (NF4, functools.partial(files.four_bits, storage=ml_dtypes.bfloat16)),
     "FP4": ({**NF4, "bnb_4bit_quant_type": "fp4"}, functools.partial(files.four_bits, kind="fp4")),
     "8 bits": (INT8, files.eight_bits),
+    "packed": (compressed("pack-quantized", num_bits=4, group_size=32, symmetric=False), files.packed),
+    "packed, symmetric": (
+        compressed("pack-quantized", num_bits=4, strategy="group", group_size=32),
+        functools.partial(files.packed, zeros=False, dtype=ml_dtypes.bfloat16),
+    ),
+    "packed, in order": (
+        compressed("pack-quantized", num_bits=4, group_size=32, symmetric=False, actorder="group"),
+        functools.partial(files.packed, order=True),
+    ),
+    "packed, 8 bits, outputs": (
+        compressed("pack-quantized", num_bits=8, strategy="channel"),
+        functools.partial(files.packed, bits=8, group=-1, zeros=False),
+    ),
+    "packed, 2 bits": (
+        compressed("pack-quantized", num_bits=2, group_size=16, symmetric=False),
+        functools.partial(files.packed, bits=2, group=16),
+    ),
+    "integers": (compressed("int-quantized", ACTIVATIONS, strategy="channel"), files.integers),
+    "integers, zeros": (
+        compressed("int-quantized", ACTIVATIONS, strategy="channel", symmetric=False),
+        functools.partial(files.integers, zeros=True),
+    ),
+    "floats, outputs": (
+        compressed("float-quantized", ACTIVATIONS, type="float", strategy="channel"),
+        functools.partial(files.fp8_whole, form="outputs"),
+    ),
+    "floats, a tensor": (
+        compressed("naive-quantized", type="float", strategy="tensor"),
+        functools.partial(files.fp8_whole, form=(1,)),
+    ),
+    "floats, blocks": (
+        compressed("float-quantized", type="float", strategy="block", block_structure=[24, 20]),
+        lambda draw, shape: files.fp8_blocks(draw, shape, name=".weight_scale"),
+    ),
 }
 
 
@@ -66,6 +114,9 @@ def models(folder, name):
     stored, plain = tensors(name)
     quantised = files.write(folder / "quantised", stored, FORMATS[name][0])
     return quantised, files.write(folder / "plain", plain), dict(stored)
+
+
+PACKED = FORMATS["packed"][0]
 
 
 def assert_same(found, expected):
@@ -170,6 +221,30 @@ def refused(folder, message):
             {**NF4, "bnb_4bit_quant_type": "int4"},
             "has bnb_4bit_quant_type='int4'; dequantised on loading: bnb_4bit_qua",
         ),
+        (
+            {**PACKED, "kv_cache_scheme": {"num_bits": 8}},
+            "has kv_cache_scheme=.*; dequantised on loading: models without",
+        ),
+        ({**PACKED, "sparsity_config": {"format": "sparse-24-bitmask"}}, "has sparsity_config=.*: dense weights"),
+        (
+            {**PACKED, "format": "nvfp4-pack-quantized"},
+            "group_0, weights has format='nvfp4-pack-quantized'; dequantised",
+        ),
+        ({**PACKED, "config_groups": {"W8A8": ["Linear"]}}, "has config_groups=.*; it must hold a description of each"),
+        (
+            compressed("pack-quantized", num_bits=3),
+            "group_0, weights has num_bits=3; dequantised on loading: num_bits of",
+        ),
+        (compressed("pack-quantized", num_bits=4, type="float"), "has type='float'; dequantised on loading: integers"),
+        (
+            compressed("pack-quantized", num_bits=4, strategy="group"),
+            "has group_size=None; it must be a positive number",
+        ),
+        (compressed("int-quantized", strategy="block"), "has block_structure=None; it must hold two positive numbers"),
+        (
+            compressed("int-quantized", {**ACTIVATIONS, "dynamic": False}),
+            "group_0 has input_activations=.*; dequantised on loading: activations that are not quantised, or dynamic",
+        ),
         ({**AWQ, "bits": 3}, "awq has bits=3; dequantised on loading: bits of 4"),
         ({**AWQ, "version": "gemv"}, "awq has version='gemv'; dequantised on loading: the order of gemm"),
     ],
@@ -197,7 +272,7 @@ def state_of(**changes):
 
 def edited(tmp_path, name, change, **options):
     """The quantised folder of a format, its tensors changed."""
-    stored = dict(tensors(name)[0])
+    stored = {name: tensor.copy() for name, tensor in tensors(name)[0].items()}
     change(stored)
     return files.write(tmp_path / "edited", stored, {**FORMATS[name][0], **options})
 
@@ -270,6 +345,23 @@ def edited(tmp_path, name, change, **options):
         ("NF4", lambda s: s.update({STATE: s[STATE][:-1]}), f"{Q} has a weight.quant_state.* that is not valid JSON"),
         ("NF4", lambda s: s.update({STATE: np.full(3, 255, np.uint8)}), "that is not valid JSON: 'utf-8' codec"),
         ("NF4", lambda s: s.update({STATE: np.zeros(1 << 17, np.uint8)}), r"that is no text \(U8 \[131072\]\)"),
+        ("packed", lambda s: s.pop(f"{Q}.weight_shape"), f"lacks 1 of .* tensors: {Q}.weight_shape; its"),
+        ("packed", lambda s: s.pop(f"{Q}.weight_zero_point"), f"lacks 1 of .* tensors: {Q}.weight_zero_point; its"),
+        (
+            "packed",
+            lambda s: s.update({f"{Q}.weight_shape": np.array([2**62, 32])}),
+            rf"{Q}.weight_packed \[64, 8\] instead of \[4611686018427387904, 4\]",
+        ),
+        (
+            "packed",
+            lambda s: s.update({f"{Q}.weight_shape": np.array([-64, 64])}),
+            r"q_proj.weight \[-64, 64\] instead",
+        ),
+        (
+            "packed, in order",
+            lambda s: s[f"{Q}.weight_g_idx"].fill(2),
+            f"{Q} has the groups 2 to 2 in weight_g_idx, but",
+        ),
         ("8 bits", lambda s: s.pop(f"{Q}.SCB"), f"lacks 1 of .* tensors: {Q}.SCB; its"),
         (
             "8 bits",
@@ -334,3 +426,45 @@ def test_modules_that_a_pattern_of_gptq_excepts(tmp_path):
     quantised, _, stored = models(tmp_path, "GPTQ, 4 bits")
     dynamic = {"dynamic": {r"-:.*\.0\.mlp\.up_proj": {}}}
     refused(files.write(quantised, stored, config | dynamic), "lacks 1 of .*0.mlp.up_proj.weight; has 4 tensors")
+
+
+def test_groups_of_modules_in_other_forms(tmp_path):
+    """The pattern of a group counts before the class of layers."""
+    stored, plain = (dict(found) for found in tensors("packed"))
+    others = tensors("integers")
+    for name in [name for name in stored if ".mlp." in name]:
+        del stored[name]
+    stored |= {name: tensor for name, tensor in others[0].items() if ".mlp." in name}
+    plain |= {name: tensor for name, tensor in others[1].items() if ".mlp." in name}
+    config = FORMATS["packed"][0]
+    outer = {**FORMATS["integers"][0]["config_groups"]["group_0"], "format": "int-quantized"}
+    groups = {"all": config["config_groups"]["group_0"], "mlp": {**outer, "targets": ["re:.*mlp.(gate|up|down)_proj"]}}
+    quantised = files.write(tmp_path / "quantised", stored, {**config, "config_groups": groups})
+    assert_same(load(quantised)[1], load(files.write(tmp_path / "plain", plain))[1])
+
+
+def test_stacks_of_experts_in_blocks_of_4_bits(tmp_path):
+    """As GPT-OSS stores them: [experts, outputs, inputs / 32, 16], read [experts, inputs, outputs]."""
+    from tdd.models.quantised import Dequantised, scheme_of
+    from tdd.models.weights import StoredTensors
+
+    blocks, scales, weight = files.mxfp4(np.random.default_rng(0), (3, 6, 64))
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    files.write(tmp_path, {f"{name}_blocks": blocks, f"{name}_scales": scales})
+    with StoredTensors(tmp_path) as stored:
+        found = Dequantised(stored, scheme_of({"quant_method": "mxfp4"}, "config.json"), str(tmp_path))
+        assert found.names() == {name}
+        assert (found.shape(name), found.dtype(name)) == ((3, 64, 6), "F32")
+        assert all(part.shape == part.found and part.dtype in part.types for part in found.parts().values())
+        np.testing.assert_array_equal(found.read(name), weight.swapaxes(1, 2))
+        index = (slice(1, 2), slice(None), slice(2, 4))
+        np.testing.assert_array_equal(found.cut(name, index), weight.swapaxes(1, 2)[index])
+        assert found.equal(name, name)
+
+
+def test_blocks_of_4_bits_are_those_of_transformers():
+    torch = pytest.importorskip("torch")
+    module = pytest.importorskip("transformers.integrations.mxfp4")
+    blocks, scales, weight = files.mxfp4(np.random.default_rng(1), (2, 5, 96))
+    theirs = module.convert_moe_packed_tensors(*map(torch.from_numpy, (blocks, scales)), dtype=torch.float32)
+    np.testing.assert_array_equal(weight.swapaxes(1, 2), theirs.numpy())

@@ -142,6 +142,49 @@ def eight_bits(draw, shape):
     return {".weight": numbers, ".SCB": greatest, ".weight_format": np.uint8(0)}, weight
 
 
+def packed(draw, shape, bits=4, group=32, zeros=True, order=False, dtype=np.float32):
+    """compressed-tensors: numbers along inputs and zero points along outputs, both from -2^(bits - 1) on."""
+    outputs, inputs = shape
+    half = 2 ** (bits - 1)
+    size = inputs if group == -1 else group
+    groups = np.arange(inputs) // size
+    groups = draw.permutation(groups) if order else groups
+    numbers = draw.integers(-half, half, shape)
+    points = draw.integers(-half, half, (outputs, inputs // size)) * zeros
+    scales = draw.uniform(1e-3, 2e-2, points.shape).astype(dtype)
+    weight = scales[:, groups].astype(np.float32) * (numbers - points[:, groups]).astype(np.float32)
+    tensors = {
+        ".weight_packed": words(numbers + half, bits),
+        ".weight_scale": scales,
+        ".weight_shape": np.array(shape, np.int64),
+        ".weight_zero_point": words((points + half).T, bits).T,
+        ".weight_g_idx": groups.astype(np.int32),
+    }
+    left_out = [*([] if zeros else [".weight_zero_point"]), *([] if order else [".weight_g_idx"])]
+    return {suffix: tensor for suffix, tensor in tensors.items() if suffix not in left_out}, weight
+
+
+def integers(draw, shape, zeros=False):
+    """compressed-tensors: numbers of 8 bits with a scale, and perhaps a zero point, for each output."""
+    numbers, points = (draw.integers(-128, 128, size).astype(np.int8) for size in (shape, (shape[0], 1)))
+    scales = draw.uniform(1e-4, 2e-3, (shape[0], 1)).astype(ml_dtypes.bfloat16)
+    shifted = numbers.astype(np.int32) - points.astype(np.int32) * zeros
+    extra = {".weight_zero_point": points} if zeros else {}
+    weight = scales.astype(np.float32) * shifted.astype(np.float32)
+    return {".weight": numbers, ".weight_scale": scales, **extra}, weight
+
+
+def mxfp4(draw, shape):
+    """Blocks of 32 of the last axis: nibbles, the lower first; sign, two bits of exponent, one of mantissa."""
+    codes = draw.integers(0, 16, (*shape[:-1], shape[-1] // 32, 32))
+    exponents = draw.integers(100, 130, codes.shape[:-1])
+    exponent, mantissa = (codes >> 1) & 3, codes & 1
+    size = np.where(exponent == 0, mantissa / 2, (1 + mantissa / 2) * 2.0 ** (exponent - 1.0))
+    weight = np.where(codes >> 3, -size, size) * 2.0 ** (exponents[..., None] - 127.0)
+    blocks = (codes[..., ::2] + 16 * codes[..., 1::2]).astype(np.uint8)
+    return blocks, exponents.astype(np.uint8), weight.reshape(shape).astype(np.float32)
+
+
 def e4m3(codes):
     """Bytes as float32: sign, four bits of exponent with bias 7, three of mantissa; exponent 0 is subnormal."""
     sign, exponent, mantissa = codes >> 7, (codes >> 3) & 15, codes & 7
@@ -155,14 +198,14 @@ def fp8_codes(draw, shape):
     return np.where((codes & 127) == 127, 0, codes).astype(np.uint8)
 
 
-def fp8_blocks(draw, shape, block=(24, 20), dtype=np.float32):
+def fp8_blocks(draw, shape, block=(24, 20), dtype=np.float32, name=".weight_scale_inv"):
     """Blocks that neither axis is a multiple of."""
     codes = fp8_codes(draw, shape)
     grid = [-(-size // step) for size, step in zip(shape, block, strict=True)]
     scales = draw.uniform(1e-4, 2e-3, grid).astype(dtype)
     of_each = [[scales[i // block[0], j // block[1]] for j in range(shape[1])] for i in range(shape[0])]
     weight = e4m3(codes) * np.array(of_each, np.float32)
-    return {".weight": codes.view(ml_dtypes.float8_e4m3fn), ".weight_scale_inv": scales}, weight
+    return {".weight": codes.view(ml_dtypes.float8_e4m3fn), name: scales}, weight
 
 
 def fp8_whole(draw, shape, form=()):
