@@ -58,8 +58,8 @@ def gptq(
 ) -> np.ndarray:
     """GPTQ: w[o, i] = s[g, o] (q[i, o] - z[g, o]) with g = groups[i] (Frantar et al. 2023; AutoGPTQ's layout).
 
-    Zero points are between 0 and 2^bits - 1. The first version of the format stores z - 1 modulo 2^bits, which
-    `offset` = 1 undoes; the second stores z.
+    The first version of the format stores zero points minus 1, which `offset` = 1 undoes: they are 1 to 2^bits, as the
+    kernels of AutoGPTQ, ExLlama and Marlin read them. The second version stores them as they are.
 
     Args:
       numbers: q, packed along inputs, int32 [I bits / 32, O].
@@ -73,7 +73,7 @@ def gptq(
       w [O, I], float32, transposed in memory.
     """
     outputs = scales.shape[1]
-    points = (unpacked(zeros.T, bits, outputs).T.astype(np.uint16) + offset) & (2**bits - 1)
+    points = unpacked(zeros.T, bits, outputs).T.astype(np.uint16) + offset
 
     def rows(part: slice) -> np.ndarray:
         return unpacked(numbers[part.start * bits // 32 : -(-part.stop * bits // 32)], bits, part.stop - part.start)

@@ -65,18 +65,19 @@ def words(values, bits):
 
 
 def gptq(draw, shape, bits=4, group=32, version=1, order=False, dtype=np.float16):
-    """Numbers packed along inputs, zero points along outputs; version 1 stores those minus one, modulo 2^bits."""
+    """Numbers packed along inputs, zero points along outputs, minus one in version 1."""
     outputs, inputs = shape
     count = 1 if group == -1 else -(-inputs // group)
     groups = np.arange(inputs) // (inputs if group == -1 else group)
     groups = draw.permutation(groups) if order else groups
     numbers = draw.integers(0, 2**bits, (inputs, outputs))
-    zeros = draw.integers(0, 2**bits, (count, outputs))
+    lowest = int(version == 1)
+    zeros = draw.integers(lowest, lowest + 2**bits, (count, outputs))
     scales = draw.uniform(1e-3, 2e-2, (count, outputs)).astype(dtype)
     weight = scales[groups].astype(np.float32) * (numbers - zeros[groups]).astype(np.float32)
     tensors = {
         ".qweight": words(numbers.T, bits).T,
-        ".qzeros": words((zeros - (version == 1)) % 2**bits, bits),
+        ".qzeros": words(zeros - lowest, bits),
         ".scales": scales,
         ".g_idx": groups.astype(np.int32),
     }
