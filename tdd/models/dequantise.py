@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import ml_dtypes
 import numpy as np
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 16
 """Numbers that are unpacked at a time."""
 
 _NIBBLE_OF_COLUMN = np.array([0, 4, 1, 5, 2, 6, 3, 7], np.uint32)

@@ -2,14 +2,19 @@
 
 import functools
 import json
+import tracemalloc
 
+import family_files
 import jax
 import ml_dtypes
 import numpy as np
 import pytest
 import quantised_files as files
+from safetensors.numpy import save_file
 
+from tdd.models import dequantise
 from tdd.models.checkpoint import load
+from tdd.models.weights import has_infinite
 from tdd.validate import InputError
 
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3"}
@@ -125,18 +130,23 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_parameters_and_logits_are_those_of_the_plain_weights(tmp_path, name):
+def test_parameters_are_the_plain_weights(tmp_path, name):
+    """To the last bit, in the type of dequantised weights."""
     quantised, plain, _ = models(tmp_path, name)
-    lm, params, _ = load(quantised)
-    other, expected, _ = load(plain)
+    params, expected = load(quantised)[1], load(plain)[1]
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
     assert_same(params, expected)
-    tokens = np.arange(12).reshape(2, 6) % files.VOCABULARY
-    logits = [
-        np.asarray(one.hidden(p, tokens)) @ np.asarray(one.readout(p)).T for one, p in ((lm, params), (other, expected))
-    ]
+
+
+@pytest.mark.parametrize("name", ["FP8, blocks", "GPTQ, 4 bits", "AWQ", "NF4, nested", "8 bits", "packed", "integers"])
+def test_logits_are_those_of_the_plain_weights(tmp_path, name):
+    tokens = np.arange(12).reshape(2, 6)
+    logits = []
+    for folder in models(tmp_path, name)[:2]:
+        lm, params, _ = load(folder)
+        logits.append(np.asarray(lm.hidden(params, tokens)) @ np.asarray(lm.readout(params)).T)
     np.testing.assert_array_equal(*logits)
-    assert np.abs(logits[0]).max() > 0
+    assert np.ptp(logits[0]) > 0
 
 
 @pytest.mark.parametrize("block", [(32, 32), (16, 64)])
@@ -376,7 +386,7 @@ def test_faults_of_companions_are_those_of_weights(tmp_path, name, change, messa
     refused(edited(tmp_path, name, change), message)
 
 
-@pytest.mark.parametrize("pattern", ["q_proj", Q, "model.layers.1", "re:.*q_proj", "model.layers.*.self_attn"])
+@pytest.mark.parametrize("pattern", [Q, "model.layers.1", "re:.*q_proj", "model.layers.*.self_attn"])
 def test_modules_that_are_not_converted(tmp_path, pattern):
     """A weight in floating point numbers is read as it is, whether it is named or not; a named one always is."""
     config = FORMATS["FP8, blocks"][0]
@@ -468,3 +478,63 @@ def test_blocks_of_4_bits_are_those_of_transformers():
     blocks, scales, weight = files.mxfp4(np.random.default_rng(1), (2, 5, 96))
     theirs = module.convert_moe_packed_tensors(*map(torch.from_numpy, (blocks, scales)), dtype=torch.float32)
     np.testing.assert_array_equal(weight.swapaxes(1, 2), theirs.numpy())
+
+
+@pytest.mark.parametrize("name", ["GPTQ, 4 bits", "NF4, nested"])
+def test_an_adapter_beside_quantised_weights(tmp_path, name):
+    """Merged into the dequantised weight, as it is into a plain one."""
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "bias": "none", "init_lora_weights": True}
+    draw = np.random.default_rng(0)
+    factors = {"A": draw.normal(size=(2, 64)), "B": draw.normal(size=(64, 2))}
+    stored = {f"base_model.model.{Q}.lora_{part}.weight": one.astype(np.float32) for part, one in factors.items()}
+    folders = models(tmp_path, name)[:2]
+    without = load(folders[0])[1]
+    for folder in folders:
+        (folder / "adapter_config.json").write_text(json.dumps(config))
+        save_file(stored, folder / "adapter_model.safetensors")
+    found, expected = (load(folder)[1] for folder in folders)
+    assert_same(found, expected)
+    assert not np.array_equal(found["layers"]["qkv"]["kernel"], without["layers"]["qkv"]["kernel"])
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe", "gpt_neox"])
+def test_families_in_8_bits(tmp_path, family):
+    """Experts one by one, biases that stay, interleaved heads; LLaMA's files as of a model without its head."""
+    config, plain = family_files.CONFIGURATIONS[family], {}
+    stored = family_files.tensors(family_files.shapes(family), config["model_type"])
+    for name, tensor in [*stored.items()]:
+        if tensor.ndim == 2 and ("proj" in name or "dense" in name or "query_key_value" in name):
+            codes = tensor.astype(ml_dtypes.float8_e4m3fn)
+            stored |= {name: codes, f"{name.removesuffix('.weight')}.weight_scale": np.float32([0.75])}
+            plain[name] = codes.astype(np.float32) * np.float32(0.75)
+    assert plain
+    plain = {**stored, **plain}
+    plain = {name: tensor for name, tensor in plain.items() if not name.endswith("_scale")}
+    if family == "llama":
+        config = {**config, "tie_word_embeddings": True}
+        stored, plain = (
+            {name.removeprefix("model."): tensor for name, tensor in found.items() if name != "lm_head.weight"}
+            for found in (stored, plain)
+        )
+    folders = []
+    for number, (tensors_, more) in enumerate(((stored, {"quantization_config": FP8}), (plain, {}))):
+        folders.append(files.write_config(tmp_path / str(number), {**config, **more}, tensors_))
+    assert_same(*(load(folder)[1] for folder in folders))
+
+
+def test_memory_of_one_weight():
+    """The weight, its packed numbers (given) and a few blocks of 2^16 numbers: no second copy."""
+    side = 2048
+    draw = np.random.default_rng(0)
+    words = draw.integers(-(2**31), 2**31, (side // 8, side)).astype(np.int32)
+    zeros = draw.integers(-(2**31), 2**31, (side // 32, side // 8)).astype(np.int32)
+    scales, groups = np.ones((side // 32, side), np.float32), np.arange(side) // 32
+    tracemalloc.start()
+    try:
+        weight = dequantise.gptq(words, zeros, scales, groups, bits=4, offset=1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # zero points and scales in float32; of each number of a block 8 bytes of words, 1 of an integer and 16 of floats
+    assert peak < weight.nbytes + 3 * scales.nbytes + (1 << 16) * 25
+    assert not has_infinite(weight, np.dtype(np.float32))

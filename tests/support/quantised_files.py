@@ -4,7 +4,10 @@ Formats are packed here from drawn integers, number by number as their definitio
 from those integers, never unpacked.
 """
 
+import functools
 import json
+import pathlib
+import tempfile
 
 import ml_dtypes
 import numpy as np
@@ -35,13 +38,27 @@ def others(draw):
 
 
 def write(folder, tensors, quantisation=None, **changes):
-    """A checkpoint folder of these tensors."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """A checkpoint folder of the LLaMA with these tensors."""
     config = {**CONFIG, **({} if quantisation is None else {"quantization_config": quantisation}), **changes}
+    return write_config(folder, config, tensors)
+
+
+def write_config(folder, config, tensors):
+    """A checkpoint folder of this configuration and these tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     save_file({name: np.ascontiguousarray(one) for name, one in tensors.items()}, folder / "model.safetensors")
-    word_tokenizer(VOCABULARY).save_pretrained(folder)
+    for name, content in _tokenizer().items():
+        (folder / name).write_bytes(content)
     return folder
+
+
+@functools.cache
+def _tokenizer():
+    """The files of a tokenizer, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        word_tokenizer(VOCABULARY).save_pretrained(folder)
+        return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
 
 
 def tensors(pack):
