@@ -85,6 +85,7 @@ def _run_budget(arguments: argparse.Namespace) -> None:
         rows.append(("format", f"GGUF, tensors stored as {counts}; blocks become float32 when they are read"))
     rows += [
         ("parameters", f"{found['num_params']:,}{active} in {found['dtype']}, {_size(found['params_bytes'])}"),
+        *([("quantised", found["quantisation"])] if "quantisation" in found else []),
         ("memory for JAX", _size(found["available"])),
         ("batch", f"{found['batch']} rows of {found['length']:,} tokens" if found["fits"] else "none"),
         ("memory needed", f"{needed}, of it {_size(found['temporary'])} temporary"),
@@ -108,7 +109,7 @@ def budget(arguments: argparse.Namespace) -> dict[str, Any]:
     from tdd.scoring.buckets import default_budget
     from tdd.scoring.token_stats import tiling
 
-    family, spec, stored, types = _described(resolve_config(arguments.model, revision=arguments.revision))
+    family, spec, stored, weights = _described(resolve_config(arguments.model, revision=arguments.revision))
     dtype = arguments.dtype or (stored if stored in ("float32", "bfloat16", "float16") else "float32")
     if arguments.device is None:
         import jax
@@ -126,23 +127,26 @@ def budget(arguments: argparse.Namespace) -> dict[str, Any]:
         length=arguments.length,
     )
     named = {"model": arguments.model, "family": family, "device": device, "dtype": dtype, "fits": found.fits}
-    named |= {} if types is None else {"gguf_types": types}
+    named |= weights
     return {**named, **dataclasses.asdict(found), "assumptions": list(ASSUMPTIONS)}
 
 
-def _described(place: pathlib.Path) -> tuple[str, Any, Any, dict[str, int] | None]:
-    """A checkpoint's family, its spec, the type of its parameters, and how many tensors of a GGUF file have which."""
+def _described(place: pathlib.Path) -> tuple[str, Any, Any, dict[str, Any]]:
+    """A checkpoint's family, its spec, the type of its parameters, and how weights that are no plain numbers are
+    stored."""
     if place.is_file():
         from tdd.models.gguf import GgufFile
 
         file = GgufFile(place)
         family, spec = file.spec()
-        return family.model_type, spec, file.dtype, dict(file.types)
-    from tdd.models.configuration import read_config, read_spec
+        return family.model_type, spec, file.dtype, {"gguf_types": dict(file.types)}
+    from tdd.models.configuration import quantisation_of, read_config, read_spec
 
     family, spec = read_spec(place)
     config = read_config(place / "config.json")
-    return family.model_type, spec, config.get("dtype") or config.get("torch_dtype"), None
+    if (quantisation := quantisation_of(place)) is not None:
+        return family.model_type, spec, "float32", {"quantisation": quantisation.description}
+    return family.model_type, spec, config.get("dtype") or config.get("torch_dtype"), {}
 
 
 def collect() -> dict[str, Any]:

@@ -15,7 +15,7 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from tdd.models.configuration import (
     check_layer_counts,
     check_vocabulary,
     log_tokens_without_row,
+    quantisation_of,
     read_spec,
     read_tokenizer,
 )
@@ -61,11 +62,11 @@ def load(
     """Read a checkpoint.
 
     Args:
-      path: A folder in Hugging Face's format, or a hub id; a LoRA adapter of peft beside the weights is merged into
-        them (`tdd.models.lora`). Or a GGUF file (`tdd.models.gguf`), or a folder with one and no other weights; its
-        quantised tensors become float32.
+      path: A folder in Hugging Face's format, or a hub id. Quantised weights are dequantised (`tdd.models.quantised`),
+        and a LoRA adapter of peft beside the weights is merged into them (`tdd.models.lora`). Or a GGUF file
+        (`tdd.models.gguf`), or a folder with one and no other weights; its quantised tensors become float32.
       dtype: "float32", "bfloat16" or "float16" (or the dtype itself) for all parameters; None keeps them
-        as stored, in the widest type of those in which one parameter is stored.
+        as stored, in the widest type of those in which one parameter is stored, or as float32 where any is quantised.
       revision: Branch, tag or commit of a hub id.
       mesh: A mesh of one axis (`AxisType.Auto`) over which every parameter is sharded, so that a model larger
         than the memory of one device loads; None places all on the default device. It may span the processes that
@@ -85,6 +86,8 @@ def load(
     place = resolve(path, revision=revision).path
     with _opened(place) as (stored, family, spec, tokenizer):
         where = str(place)
+        if target is None and not place.is_file() and quantisation_of(place) is not None:
+            placement = Placement(mesh, np.dtype(np.float32))
         log_tokens_without_row(tokenizer.get_vocab(), spec.vocab_size, where)
         matched = _match(stored, family, spec, where)
         params = read_slots(stored, slots(spec, family.names), matched, placement, where)
@@ -200,15 +203,21 @@ def _opened(place: pathlib.Path) -> Iterator[tuple[StoredTensors, Family, Decode
         with file.tensors() as stored:
             yield (stored, *file.spec(), file.tokenizer())
         return
-    opened: Callable[[pathlib.Path], contextlib.AbstractContextManager[StoredTensors]] = StoredTensors
     if has_adapter(place):
-        from tdd.models.lora import check_whole, stored_tensors
+        from tdd.models.lora import check_whole
 
         check_whole(place)
-        opened = stored_tensors
     _check_tokenizer_present(place)
-    with opened(place) as stored:
+    with StoredTensors(place) as stored:
         check_layer_counts(place / "config.json", len(stored.names()))
+        if (quantisation := quantisation_of(place)) is not None:
+            from tdd.models.quantised import Dequantised
+
+            stored = Dequantised(stored, quantisation, str(place))
+        if has_adapter(place):
+            from tdd.models.lora import adapted
+
+            stored = adapted(place, stored)
         family, spec = read_spec(place)
         yield stored, _as_stored(family, stored.names()), spec, read_tokenizer(place)
 
@@ -232,12 +241,15 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
     name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in buffers}
     copy, original = f"{family.names.head}.weight", f"{family.names.base}{family.names.tokens}.weight"
     copy_in_file = name_in_file.pop(copy, None) if spec.tied_head and original in name_in_file else None
+    idle = [name for name in name_in_file.keys() - expected.keys() if stored.is_idle(name_in_file[name])]
+    name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in idle}
     check_tensors(
         expected,
         {name: stored.shape(in_file) for name, in_file in name_in_file.items()},
         where,
         advice="its weights and its configuration do not belong together",
         dtypes={name: stored.dtype(in_file) for name, in_file in name_in_file.items()},
+        parts=stored.parts(),
     )
     if copy_in_file is not None and not stored.equal(copy_in_file, name_in_file[original]):
         raise InputError(

@@ -7,7 +7,7 @@ import logging
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tdd.models.families import family_of_config
 from tdd.models.families.family import Family
@@ -15,6 +15,9 @@ from tdd.models.spec import DecoderSpec
 from tdd.models.weights import read_json
 from tdd.validate import InputError, some
 from tdd.validate.files import reading
+
+if TYPE_CHECKING:
+    from tdd.models.quantised import Scheme
 
 _LAYER_COUNTS = ("n_layer", "num_layers", "num_hidden_layers", "attention_types")
 
@@ -38,6 +41,8 @@ def read_spec(folder: pathlib.Path) -> tuple[Family, DecoderSpec]:
     """
     path = folder / "config.json"
     raw = read_config(path)
+    if quantisation_of(folder) is not None:
+        raw.pop("quantization_config")
     family = family_of_config(raw, str(path))
     from transformers import AutoConfig
 
@@ -46,6 +51,31 @@ def read_spec(folder: pathlib.Path) -> tuple[Family, DecoderSpec]:
     # keys that transformers drops stay, so that a family can see whether they contradict
     with reading(path, "a supported configuration"):
         return family, family.to_spec({**raw, **config.to_dict()})
+
+
+def quantisation_of(folder: pathlib.Path) -> Scheme | None:
+    """What a folder's config.json says of quantised weights, for `tdd.models.quantised`; None where it says nothing.
+
+    Raises:
+      InputError: No configuration, one that cannot be read, or a method or an option that is not dequantised.
+    """
+    path = folder / "config.json"
+    given = read_config(path).get("quantization_config")
+    if given is None:
+        return None
+    from tdd.models.quantised import scheme_of
+
+    return scheme_of(given, str(path))
+
+
+def quantisation_record(folder: pathlib.Path) -> dict[str, Any] | None:
+    """What a record says of the quantised weights of a folder; None without any."""
+    scheme = quantisation_of(folder)
+    if scheme is None:
+        return None
+    from tdd.models.quantised import record
+
+    return record(folder, scheme)
 
 
 PROBE = (

@@ -9,12 +9,11 @@ rounded once, to the type in which W is stored.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from tdd.models.weights import (
     INDEX,
     SINGLE,
     StoredTensors,
+    View,
     open_safetensors,
     read_json,
 )
@@ -99,23 +99,20 @@ def adapter_of(folder: pathlib.Path) -> dict[str, Any] | None:
     return {name: config.get(name) for name in names}
 
 
-@contextlib.contextmanager
-def stored_tensors(folder: pathlib.Path) -> Iterator[StoredTensors]:
+def adapted(folder: pathlib.Path, stored: StoredTensors) -> StoredTensors:
     """The tensors of a checkpoint folder, with an adapter in it merged into those that it adapts.
 
     Raises:
       InputError: Half an adapter, or one that cannot be merged exactly.
     """
-    adapted = check_whole(folder)
-    with StoredTensors(folder) as stored:
-        yield Adapted(stored, read_factors(folder, stored)) if adapted else stored
+    return Adapted(stored, read_factors(folder, stored)) if check_whole(folder) else stored
 
 
-class Adapted(StoredTensors):
+class Adapted(View):
     """Stored tensors, some of them with a change added on reading."""
 
     def __init__(self, stored: StoredTensors, factors: Mapping[str, Factors]) -> None:
-        self._stack, self._file_of = contextlib.ExitStack(), stored._file_of
+        super().__init__(stored)
         self._factors = factors
 
     def read(self, name: str) -> np.ndarray:

@@ -10,7 +10,7 @@ import json
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -26,6 +26,13 @@ ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 
 DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)}
 """Types that are read, by their names in the files."""
+
+_EIGHT_BITS = {
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
+}
+"""Types of quantised weights that the safetensors package does not give as arrays of NumPy."""
 
 _COMPARED_BYTES = 1 << 24
 _CHECKED_NUMBERS = 1 << 20
@@ -85,6 +92,15 @@ def has_adapter(folder: pathlib.Path) -> bool:
     return any((folder / name).is_file() for name in (ADAPTER_CONFIG, ADAPTER))
 
 
+class Part(NamedTuple):
+    """What a tensor must be that is a part of a weight, such as its scales."""
+
+    shape: tuple[int, ...]
+    types: tuple[str, ...]  # by their names in the files
+    found: tuple[int, ...] | None  # its shape in the files; None where it is missing
+    dtype: str = ""  # its type in the files
+
+
 class StoredTensors:
     """Named tensors of a checkpoint folder, opened lazily. A context manager.
 
@@ -94,12 +110,15 @@ class StoredTensors:
     def __init__(self, folder: pathlib.Path) -> None:
         self._stack = ExitStack()
         self._file_of: dict[str, Any] = {}
+        self._path_of: dict[str, pathlib.Path] = {}
+        self._start_of: dict[pathlib.Path, Mapping[str, tuple[int, int]]] = {}  # of files with tensors of eight bits
         try:
             for path in weight_files(folder):
                 opened = self._stack.enter_context(open_safetensors(path))
                 if twice := sorted(self._file_of.keys() & opened.keys()):  # which of the two counts cannot be told
                     raise InputError(f"{path} holds {some(twice)}, as another shard does; keep each tensor in one file")
                 self._file_of.update(dict.fromkeys(opened.keys(), opened))
+                self._path_of.update(dict.fromkeys(opened.keys(), path))
         except BaseException:
             self._stack.close()
             raise
@@ -122,9 +141,34 @@ class StoredTensors:
         """Dtype of one tensor, by its name in the files, without reading it."""
         return self._file_of[name].get_slice(name).get_dtype()
 
+    def parts(self) -> dict[str, Part]:
+        """The tensors that are parts of a weight, by their names in the files; they are not among `names`."""
+        return {}
+
+    def is_idle(self, name: str) -> bool:
+        """Whether a tensor adds nothing to a quantised weight beside it: a bias of zeros, which some writers add."""
+        return False
+
     def read(self, name: str) -> np.ndarray:
         """One tensor."""
+        if (kind := _EIGHT_BITS.get(self.dtype(name))) is not None:
+            return self._bytes(name).view(kind).reshape(self.shape(name))
         return self._file_of[name].get_tensor(name)
+
+    def _bytes(self, name: str) -> np.ndarray:
+        """The bytes of one tensor, where the header, which the safetensors package has checked, says that they lie."""
+        path = self._path_of[name]
+        if path not in self._start_of:
+            with path.open("rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(length))
+            header.pop("__metadata__", None)
+            self._start_of[path] = {
+                tensor: (8 + length + start, stop - start)
+                for tensor, (start, stop) in ((tensor, entry["data_offsets"]) for tensor, entry in header.items())
+            }
+        start, count = self._start_of[path][name]
+        return np.fromfile(path, np.uint8, count, offset=start)
 
     def cut(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
         """A slice of one tensor; no more than that is read."""
@@ -141,6 +185,46 @@ class StoredTensors:
             np.array_equal(*(tensor[start : min(start + rows, shape[0])] for tensor in slices))
             for start in range(0, shape[0], rows)
         )
+
+
+class View(StoredTensors):
+    """Stored tensors in another form, which a subclass defines; as they are, unless it does."""
+
+    def __init__(self, stored: StoredTensors) -> None:
+        self._stored = stored
+        self._stack = ExitStack()  # whoever opened the files closes them
+
+    def names(self) -> frozenset[str]:
+        """Names of all tensors."""
+        return self._stored.names()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one tensor."""
+        return self._stored.shape(name)
+
+    def dtype(self, name: str) -> str:
+        """Dtype of one tensor, as `StoredTensors.dtype`."""
+        return self._stored.dtype(name)
+
+    def parts(self) -> dict[str, Part]:
+        """As `StoredTensors.parts`."""
+        return self._stored.parts()
+
+    def is_idle(self, name: str) -> bool:
+        """As `StoredTensors.is_idle`."""
+        return self._stored.is_idle(name)
+
+    def read(self, name: str) -> np.ndarray:
+        """One tensor."""
+        return self._stored.read(name)
+
+    def cut(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+        """A slice of one tensor."""
+        return self._stored.cut(name, index)
+
+    def equal(self, name: str, other: str) -> bool:
+        """True if two tensors are equal, as `StoredTensors.equal`."""
+        return self._stored.equal(name, other)
 
 
 def write_tensors(folder: pathlib.Path, tensors: Iterable[tuple[str, np.ndarray]], *, max_shard_bytes: int) -> int:
@@ -204,7 +288,7 @@ def has_infinite(tensor: np.ndarray, dtype: np.dtype) -> bool:
     Looks at the bits, a block at a time: no copy of the tensor is made.
     """
     unsigned, magnitude, limit = _BITS[dtype.name]
-    flat = tensor.reshape(-1)
+    flat = tensor.ravel(order="K")
     for start in range(0, flat.size, _CHECKED_NUMBERS):
         with np.errstate(over="ignore", invalid="ignore"):
             block = flat[start : start + _CHECKED_NUMBERS].astype(dtype, copy=False)
@@ -220,29 +304,44 @@ def check_tensors(
     *,
     advice: str,
     dtypes: Mapping[str, str] | None = None,
+    parts: Mapping[str, Part] | None = None,
 ) -> None:
     """Exactly the expected tensors are there, in their shapes and in a type that is read; all faults in one error.
 
     `expected` and `found` map names to shapes, `dtypes` to types as stored, if these are to be checked. The message
-    says `where` the tensors are, and ends with `advice`.
+    says `where` the tensors are, and ends with `advice`. `parts` are further tensors, those that weights consist of.
     """
-    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    parts = dict(sorted(parts.items())) if parts else {}
+    without = [name for name, part in parts.items() if part.found is None]
+    missing, extra = sorted([*expected.keys() - found.keys(), *without]), sorted(found.keys() - expected.keys())
     shared = sorted(expected.keys() & found.keys())
     reshaped = [
         f"{name} {list(found[name])} instead of {list(expected[name])}"
         for name in shared
         if tuple(found[name]) != tuple(expected[name])
     ]
+    reshaped += [
+        f"{name} {list(part.found)} instead of {list(part.shape)}"
+        for name, part in parts.items()
+        if part.found is not None and tuple(part.found) != tuple(part.shape)
+    ]
     retyped = [f"{name} ({dtypes[name]})" for name in shared if dtypes and dtypes[name] not in DTYPES]
+    unlike = [
+        f"{name} ({part.dtype} instead of {' or '.join(part.types)})"
+        for name, part in parts.items()
+        if part.found is not None and part.dtype not in part.types
+    ]
     faults = []
     if missing:
-        faults.append(f"lacks {len(missing)} of {len(expected)} tensors: {some(missing)}")
+        faults.append(f"lacks {len(missing)} of {len({*expected, *parts})} tensors: {some(missing)}")
     if extra:
         faults.append(f"has {len(extra)} tensors that the architecture has not: {some(extra)}")
     if reshaped:
         faults.append(f"has {len(reshaped)} tensors of another shape: {some(reshaped)}")
     if retyped:
         faults.append(f"has {len(retyped)} tensors not stored as {', '.join(DTYPES)}: {some(retyped)}")
+    if unlike:
+        faults.append(f"has {len(unlike)} tensors of another type: {some(unlike)}")
     if faults:
         raise InputError(f"{where} {'; '.join(faults)}; {advice}")
 

@@ -152,13 +152,14 @@ def _beside(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def stored_as(model: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """How the weights of a checkpoint are stored where they are not plain numbers: of a GGUF file the number of tensors
-    of each type."""
-    from tdd.models.source import gguf_file
+    """How a checkpoint stores its weights, where they are not plain numbers: of a GGUF file the number of tensors of
+    each type, of quantised weights the method and what became of them."""
+    from tdd.models.configuration import quantisation_record
+    from tdd.models.source import gguf_file, resolve_config
 
-    file = gguf_file(model)
-    if file is None:
-        return {}
-    from tdd.models.gguf import GgufFile
+    if (file := gguf_file(model)) is not None:
+        from tdd.models.gguf import GgufFile
 
-    return {"gguf_types": dict(GgufFile(file).types)}
+        return {"gguf_types": dict(GgufFile(file).types)}
+    found = quantisation_record(resolve_config(model))
+    return {} if found is None else {"quantisation": found}

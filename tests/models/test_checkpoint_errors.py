@@ -104,7 +104,7 @@ def test_config_that_is_not_text(folder):
         ({"model_type": ["gpt2"]}, "model_type .'gpt2'., which is not supported"),
         ({"add_cross_attention": True}, "add_cross_attention=True, which changes the computation"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder=True, which changes"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config=.*, which changes"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config of quant_method None, which is not dequantised"),
         ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map=.*, which changes"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads=.*, which changes"),
         ({"rope_theta": 1.0, "alibi": 1}, "unknown keys rope_theta: "),

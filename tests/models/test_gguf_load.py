@@ -268,7 +268,7 @@ def test_the_record_says_how_weights_were_stored(tmp_path):
     (tmp_path / "folder" / "model.gguf").write_bytes(file.read_bytes())
     assert provenance_of(tmp_path / "folder")["sha256"] == known["sha256"]
     with pytest.raises(InputError, match="is the audited model"):
-        check_references(tmp_path / "folder", file)
+        check_references([tmp_path / "folder"], file)
 
 
 def test_where_a_file_is_looked_for(tmp_path):
