@@ -109,6 +109,7 @@ def test_keys_that_nothing_reads(tmp_path, model_type, caplog):
 
 REFUSED = {
     "activation": ("llama", {"hidden_act": "mish"}, "hidden_act='mish' is not supported; supported: gelu_new"),
+    "gemma second activation": ("gemma", {"hidden_activation": "relu"}, "hidden_activation='relu', which changes"),
     "gemma2 activation": ("gemma2", {"hidden_act": "gelu"}, "hidden_act='gelu', which changes the computation"),
     "gemma2 both ways": ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True, which"),
     "gemma2 windows": ("gemma2", {"sliding_window_size": 7}, "sliding_window_size=7, but sliding_window=5"),

@@ -35,6 +35,9 @@ _LLAMA = {
 _MISTRAL = {**_LLAMA, "model_type": "mistral", "rope_theta": 1000.0}
 _QWEN2 = {**_LLAMA, "model_type": "qwen2", "num_hidden_layers": 3, "rope_theta": 1000.0}
 _QWEN3 = {**_LLAMA, "model_type": "qwen3", "head_dim": 6, "rope_theta": 1000.0}
+_GEMMA = {
+    **_LLAMA, "model_type": "gemma", "head_dim": 6, "hidden_act": "gelu", "rope_theta": 1000.0, "pad_token_id": 0,
+}
 _GEMMA2 = {
     **_LLAMA, "model_type": "gemma2", "num_hidden_layers": 3, "head_dim": 6, "sliding_window": 5,
     "query_pre_attn_scalar": 9, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "pad_token_id": 0,
@@ -102,6 +105,7 @@ CONFIGURATIONS = {
         "max_window_layers": 1,
     },
     "qwen3": _QWEN3,
+    "gemma": _GEMMA,
     "gemma2": _GEMMA2,
     "gemma2, biases, no soft caps": {
         **_GEMMA2,
@@ -128,8 +132,8 @@ CONFIGURATIONS = {
 """The parity table."""
 
 ONE_OF_EACH = [
-    "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
-    "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma",
+    "gemma2", "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
 
@@ -188,6 +192,8 @@ VARIANTS = {
         "max_window_layers": 1,
         "tie_word_embeddings": True,
     },
+    "gemma, biases, untied": {**_GEMMA, "attention_bias": True, "tie_word_embeddings": False},
+    "gemma, one head of keys, silu": {**_GEMMA, "num_key_value_heads": 1, "hidden_act": "silu"},
     "gemma2, other scale": {**_GEMMA2, "query_pre_attn_scalar": 30},
     "gemma2, other layers": {
         **_GEMMA2,

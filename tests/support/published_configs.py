@@ -74,6 +74,14 @@ _OLMOE = {
     "rope_scaling": None, "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": False,
     "torch_dtype": "bfloat16", "transformers_version": "4.43.0.dev0", "use_cache": True, "vocab_size": 50304,
 }
+_GEMMA = {
+    "architectures": ["GemmaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 2,
+    "eos_token_id": 1, "head_dim": 256, "hidden_act": "gelu", "hidden_activation": None, "hidden_size": 2048,
+    "initializer_range": 0.02, "intermediate_size": 16384, "max_position_embeddings": 8192, "model_type": "gemma",
+    "num_attention_heads": 8, "num_hidden_layers": 18, "num_key_value_heads": 1, "pad_token_id": 0,
+    "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 10000.0, "torch_dtype": "bfloat16",
+    "transformers_version": "4.38.0.dev0", "use_cache": True, "vocab_size": 256000,
+}
 _GEMMA2 = {
     "architectures": ["Gemma2ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
     "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid", "eos_token_id": 1,
@@ -261,6 +269,20 @@ PUBLISHED = {
         {"positions.scaling.factor": 4.0, "positions.scaling.beta_fast": 32.0},
     ),
     "qwen3-0.6b": (_QWEN3, {"attention.qk_norm": "head", "attention.head_dim": 128, "tied_head": True}),
+    "gemma-2b": (
+        _GEMMA,
+        {
+            "mlp.activation": "gelu_tanh", "norm.plus_one": True, "embedding_scale": 2048**0.5, "tied_head": True,
+            "attention.num_kv_heads": 1, "layout": "pre",
+        },
+    ),
+    "gemma-7b": (
+        {
+            **_GEMMA, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 3072, "intermediate_size": 24576,
+            "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 16,
+        },
+        {"attention.head_dim": 256, "attention.scales": (1 / 16,) * 28, "embedding_scale": 3072**0.5},
+    ),
     "gemma-2-9b": (
         _GEMMA2,
         {
