@@ -46,7 +46,7 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array, *, remat: bool = False) -> jax.Array:
-    """The residual stream after the final norm and any projection: what the readout multiplies.
+    """The residual stream after the final norm, any projection and the logits' scale: what the readout multiplies.
 
     Args:
       tokens: [B, T] integer token ids, T <= spec.max_length. An id of V or more gives NaN.
@@ -175,6 +175,7 @@ class _Decoder(nn.Module):
             stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
         if spec.embedding_width is not None:
             stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
+        stream = _scaled(stream, spec.logit_scale)
         if self.is_initializing() and not spec.tied_head:
             _Kernel((spec.vocab_size, spec.embedded_width), _INIT_STD, dtype, name="head")()  # used outside (`readout`)
         return stream, jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
@@ -201,17 +202,18 @@ class _Block(nn.Module):
             ("mlp", functools.partial(self._mlp, probe=probe)),
         )
         given = stream
+        scaled = functools.partial(_scaled, factor=self.spec.residual_scale)
         for name, part in parts:
             if layout == "post":
-                stream = self._norm(f"{name}_norm", stream + part(stream), probe)
+                stream = self._norm(f"{name}_norm", stream + scaled(part(stream)), probe)
                 continue
             if layout == "branch":
-                stream = stream + self._norm(f"{name}_norm", part(stream), probe)
+                stream = stream + scaled(self._norm(f"{name}_norm", part(stream), probe))
                 continue
             output = part(self._norm(f"{name}_norm", given if layout == "parallel" else stream, probe))
             if layout == "sandwich":
                 output = self._norm(f"{name}_post_norm", output, probe)
-            stream = stream + output
+            stream = stream + scaled(output)
         return stream, (cache[0], cache[1]) if self.keep else None
 
     def _norm(self, name: str, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
@@ -366,6 +368,11 @@ def _biased(module: Any, inputs: jax.Array, probe: jax.Array | None) -> jax.Arra
     """Add the module's bias, over the last axis."""
     bias = module.param("bias", nn.initializers.zeros, inputs.shape[-1:], module.param_dtype).astype(jnp.float32)
     return inputs + bias if probe is None else grad_norm.add_bias(inputs, bias, probe)
+
+
+def _scaled(values: jax.Array, factor: float) -> jax.Array:
+    """Values times a factor; a factor of 1 leaves no operation in the program."""
+    return values if factor == 1 else values * factor
 
 
 def _turns(

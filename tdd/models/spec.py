@@ -29,6 +29,8 @@ post:      h = norm(h + attention(h));         h = norm(h + mlp(h))
 parallel:  h += attention(norm(h)) + mlp(other norm(h))
 sandwich:  h += norm(attention(norm(h)));      h += norm(mlp(norm(h)))
 branch:    h += norm(attention(h));            h += norm(mlp(h))
+
+What is added to h is multiplied by the spec's `residual_scale` first.
 """
 
 
@@ -162,7 +164,7 @@ class Experts:
 class DecoderSpec:
     """A decoder-only transformer.
 
-    h = scaled embedding[tokens] (+ positions); L blocks; hidden = norm(h); logits = cap(hidden readout^T).
+    h = scaled embedding[tokens] (+ positions); L blocks; hidden = scaled norm(h); logits = cap(hidden readout^T).
     """
 
     vocab_size: int  # V
@@ -181,6 +183,8 @@ class DecoderSpec:
     layer_mlps: tuple[Mlp | Experts, ...] = ()
     final_norm: bool = True  # True if the stream is normalised after the last block
     embedding_scale: float = 1.0  # factor on the token embeddings
+    residual_scale: float = 1.0  # factor on what attention and perceptron add to the stream
+    logit_scale: float = 1.0  # factor on the logits before any cap; `hidden` has it already
     # width of token embeddings and readout; if it is not D, one projection leads into the stream and one out of it.
     # None means D
     embedding_width: int | None = None
@@ -189,6 +193,7 @@ class DecoderSpec:
     def __post_init__(self) -> None:
         check_positive(vocab_size=self.vocab_size, width=self.width, num_layers=self.num_layers)
         check_positive(embedding_scale=self.embedding_scale, embedding_width=self.embedding_width or self.width)
+        check_positive(residual_scale=self.residual_scale, logit_scale=self.logit_scale)
         if self.embedding_width == self.width:
             object.__setattr__(self, "embedding_width", None)
         check_choice("layout", self.layout, get_args(Layout))

@@ -71,6 +71,8 @@ def test_frozen():
             lambda: dataclasses.replace(SPEC, layer_mlps=(Mlp(12, "tanh"),) * 2),
             r"layer_mlps must contain mlp, Mlp\(width=16, .*; got Mlp\(width=12, [^;]*\)$",
         ),
+        (lambda: dataclasses.replace(SPEC, residual_scale=0.0), "residual_scale must be a positive number, got 0.0"),
+        (lambda: dataclasses.replace(SPEC, logit_scale=-1.0), "logit_scale must be a positive number, got -1.0"),
         (lambda: LayerNorm(-1.0), "eps must be a positive number, got -1.0"),
         (lambda: LearnedPositions("6"), "count must be a positive number, got '6'"),
         (lambda: Attention(0, 4, ()), "num_heads must be a positive number, got 0"),

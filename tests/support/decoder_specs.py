@@ -66,6 +66,15 @@ SPECS = {
         embedding_scale=4.0,
         soft_cap=3.0,
     ),
+    "granite": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=4),
+        {"num_kv_heads": 2, **_PLAIN},
+        _GATED,
+        embedding_scale=3.0,
+        residual_scale=0.6,
+        logit_scale=2.5,
+    ),
     "olmo3": _spec(
         RmsNorm(),
         RotaryPositions(POSITIONS, dim=4),

@@ -47,6 +47,10 @@ _GEMMA3 = {
     "sliding_window_pattern": 3, "query_pre_attn_scalar": 9, "rope_theta": 1000.0, "rope_local_base_freq": 50.0,
     "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "pad_token_id": 0,
 }
+_GRANITE = {
+    **_LLAMA, "model_type": "granite", "rope_theta": 1000.0, "attention_multiplier": 0.3, "embedding_multiplier": 3.0,
+    "logits_scaling": 0.3, "residual_multiplier": 0.6,
+}
 _OLMO2 = {**_LLAMA, "model_type": "olmo2", "rope_theta": 1000.0, "pad_token_id": 0}
 _OLMO3 = {**_OLMO2, "model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 5}
 _OLMO = {
@@ -114,6 +118,7 @@ CONFIGURATIONS = {
         "final_logit_softcapping": None,
     },
     "gemma3_text": _GEMMA3,
+    "granite": _GRANITE,
     "olmo": {**_OLMO, "clip_qkv": 0.1},
     "olmo2": _OLMO2,
     "olmo3": {**_OLMO3, "rope_scaling": {**_YARN, "attention_factor": 1.3}},
@@ -133,7 +138,7 @@ CONFIGURATIONS = {
 
 ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma",
-    "gemma2", "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "gemma2", "gemma3_text", "granite", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
 
@@ -208,6 +213,20 @@ VARIANTS = {
     },
     "gemma3_text, one rotation": {**_GEMMA3, "rope_local_base_freq": 1000.0, "rope_scaling": None},
     "gemma3_text, biases, untied": {**_GEMMA3, "attention_bias": True, "tie_word_embeddings": False},
+    "granite, other factors, biases, tied": {
+        **_GRANITE,
+        "attention_multiplier": 0.7,
+        "embedding_multiplier": 2,
+        "logits_scaling": 0.7,
+        "residual_multiplier": 0.3,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "granite, no factors, own head width": {
+        **{key: value for key, value in _GRANITE.items() if "multiplier" not in key and key != "logits_scaling"},
+        "head_dim": 6,
+    },
     "olmo, no clip": _OLMO,
     "olmo, biases, all heads of keys, tied": {
         **_OLMO,

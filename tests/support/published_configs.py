@@ -180,6 +180,17 @@ _GPT2 = {
     "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}, "vocab_size": 50257,
 }
 
+_GRANITE = {
+    "architectures": ["GraniteForCausalLM"], "attention_bias": False, "attention_dropout": 0.1,
+    "attention_multiplier": 0.0078125, "bos_token_id": 0, "embedding_multiplier": 12.0, "eos_token_id": 0,
+    "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12800,
+    "logits_scaling": 16.0, "max_position_embeddings": 4096, "mlp_bias": False, "model_type": "granite",
+    "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "pad_token_id": 0,
+    "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_scaling": None, "rope_theta": 10000.0,
+    "tie_word_embeddings": True, "torch_dtype": "bfloat16", "transformers_version": "4.46.0.dev0", "use_cache": True,
+    "vocab_size": 49155,
+}
+
 # name -> (config.json, what the spec must say: dotted attribute -> value)
 PUBLISHED = {
     "gpt2": (_GPT2, {"mlp.width": 3072, "attention.scales": (0.125,) * 12}),
@@ -302,6 +313,13 @@ PUBLISHED = {
         {
             "attention.windows": ((512,) * 5 + (None,)) * 4 + (512, 512), "attention.qk_norm": "head",
             "positions.theta": 1000000.0, "attention.soft_cap": None, "layout": "sandwich", "tied_head": True,
+        },
+    ),
+    "granite-3.0-8b": (
+        _GRANITE,
+        {
+            "attention.scales": (1 / 128,) * 40, "embedding_scale": 12.0, "residual_scale": 0.22,
+            "logit_scale": 1 / 16, "tied_head": True,
         },
     ),
     "olmo-7b": (_OLMO, {"norm.affine": False, "attention.qkv_clip": None, "mlp.gated": True}),

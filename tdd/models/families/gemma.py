@@ -1,5 +1,5 @@
-"""Gemma: norms stored minus one and scaled embeddings (1); norms before and after each part and windows by layer (2, 3),
-with soft caps (2) or norms of queries and keys (3)."""
+"""Gemma: norms stored minus one and scaled embeddings (1); norms before and after each part and windows by layer
+(2 and 3), with soft caps (2) or norms of queries and keys (3)."""
 
 from __future__ import annotations
 
