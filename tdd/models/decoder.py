@@ -202,6 +202,7 @@ class _Block(nn.Module):
             ("mlp", functools.partial(self._mlp, probe=probe)),
         )
         given = stream
+        shared = self._norm("attention_norm", stream, probe) if layout == "shared" else None
         scaled = functools.partial(_scaled, factor=self.spec.residual_scale)
         for name, part in parts:
             if layout == "post":
@@ -210,14 +211,17 @@ class _Block(nn.Module):
             if layout == "branch":
                 stream = stream + scaled(self._norm(f"{name}_norm", part(stream), probe))
                 continue
-            output = part(self._norm(f"{name}_norm", given if layout == "parallel" else stream, probe))
+            if shared is None:
+                output = part(self._norm(f"{name}_norm", given if layout == "parallel" else stream, probe))
+            else:
+                output = part(shared)
             if layout == "sandwich":
                 output = self._norm(f"{name}_post_norm", output, probe)
             stream = stream + scaled(output)
         return stream, (cache[0], cache[1]) if self.keep else None
 
-    def _norm(self, name: str, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
-        return _Norm(self.spec.norm, self.param_dtype, name=name)(inputs, probe)
+    def _norm(self, name: str, inputs: jax.Array, probe: jax.Array | None, *, by_head: bool = False) -> jax.Array:
+        return _Norm(self.spec.norm, self.param_dtype, by_head, name=name)(inputs, probe)
 
     def _dense(
         self, name: str, features: int, bias: bool, inputs: jax.Array, probe: jax.Array | None, *, out: bool = False
@@ -244,8 +248,9 @@ class _Block(nn.Module):
         query, key, value = (
             part.reshape(batch, length, part.shape[-1] // attention.head_dim, attention.head_dim) for part in parts
         )
-        if attention.qk_norm == "head":
-            query, key = self._norm("query_norm", query, probe), self._norm("key_norm", key, probe)
+        if attention.qk_norm in ("head", "each"):
+            norm = functools.partial(self._norm, probe=probe, by_head=attention.qk_norm == "each")
+            query, key = norm("query_norm", query), norm("key_norm", key)
         if (limit := attention.qkv_clip) is not None:
             query, key, value = (jnp.clip(part, -limit, limit) for part in (query, key, value))
         if turns is not None:
@@ -313,6 +318,7 @@ class _Norm(nn.Module):
 
     norm: LayerNorm | RmsNorm
     param_dtype: Any
+    by_head: bool = False  # true if each entry of the last axis but one has a scale of its own, and none a bias
 
     @nn.compact
     def __call__(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
@@ -325,10 +331,15 @@ class _Norm(nn.Module):
             return normed
         plus_one = isinstance(self.norm, RmsNorm) and self.norm.plus_one
         initial = nn.initializers.zeros if plus_one else nn.initializers.ones
-        factor = self.param("scale", initial, inputs.shape[-1:], self.param_dtype)
+        factor = self.param("scale", initial, inputs.shape[-2 if self.by_head else -1 :], self.param_dtype)
         factor = factor.astype(jnp.float32) + float(plus_one)
-        output = normed * factor if probe is None else grad_norm.scale(normed, factor, probe)
-        return _biased(self, output, probe) if isinstance(self.norm, LayerNorm) else output
+        if probe is None:
+            output = normed * factor
+        else:
+            flat = normed.reshape(*inputs.shape[: inputs.ndim - factor.ndim], factor.size)
+            output = grad_norm.scale(flat, factor.reshape(-1), probe).reshape(inputs.shape)
+        biased = isinstance(self.norm, LayerNorm) and self.norm.bias and not self.by_head
+        return _biased(self, output, probe) if biased else output
 
 
 class _Dense(nn.Module):

@@ -21,12 +21,13 @@ from tdd.validate.files import check_choice, check_divides, check_positive
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 """Elementwise nonlinearity: `gelu` is x Phi(x), `gelu_tanh` its tanh approximation."""
 
-Layout = Literal["pre", "post", "parallel", "sandwich", "branch"]
+Layout = Literal["pre", "post", "parallel", "shared", "sandwich", "branch"]
 """Places of the norms in a block, with h the residual stream:
 
 pre:       h += attention(norm(h));            h += mlp(norm(h))
 post:      h = norm(h + attention(h));         h = norm(h + mlp(h))
 parallel:  h += attention(norm(h)) + mlp(other norm(h))
+shared:    n = norm(h);                        h += attention(n) + mlp(n)
 sandwich:  h += norm(attention(norm(h)));      h += norm(mlp(norm(h)))
 branch:    h += norm(attention(h));            h += norm(mlp(h))
 
@@ -36,13 +37,15 @@ What is added to h is multiplied by the spec's `residual_scale` first.
 
 @dataclasses.dataclass(frozen=True)
 class LayerNorm:
-    """(x - mean) / sqrt(biased variance + eps), over the width; if `affine`, times a scale and plus a bias."""
+    """(x - mean) / sqrt(biased variance + eps), over the width; if `affine`, times a scale, and plus a bias if `bias`."""
 
     eps: float = 1e-5
     affine: bool = True
+    bias: bool = True
 
     def __post_init__(self) -> None:
         check_positive(eps=self.eps)
+        object.__setattr__(self, "bias", self.bias and self.affine)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +89,10 @@ class Attention:
     soft_cap: float | None = None  # c in cap(x) = c tanh(x / c), or None
     qkv_bias: bool = True  # True if queries, keys and values have biases
     out_bias: bool = True  # True if the projection back has one
-    # what is normalised before the rotation, by the spec's norm with scales of its own: each head of queries and keys,
-    # or all heads of the queries together and all of the keys ("full"), or None
-    qk_norm: Literal["head", "full"] | None = None
+    # what is normalised before the rotation, by the spec's norm with scales of its own: each head of queries and keys
+    # with one scale for all heads ("head"), or with a scale for each and no bias ("each"); or all heads of the queries
+    # together and all of the keys ("full"); or None
+    qk_norm: Literal["head", "each", "full"] | None = None
     # queries, keys and values are clipped to plus and minus this, after any norm and before the rotation; or None
     qkv_clip: float | None = None
 

@@ -20,6 +20,11 @@ def test_equal_specs_are_one_key():
     assert SPEC.max_length == 6
 
 
+def test_a_norm_without_a_scale_has_no_bias():
+    assert LayerNorm(affine=False) == LayerNorm(affine=False, bias=False)
+    assert LayerNorm() != LayerNorm(bias=False)
+
+
 def test_layers_with_the_same_positions_are_no_exception():
     assert dataclasses.replace(TURNED, layer_positions=(TURNED.positions,) * 2) == TURNED
     assert dataclasses.replace(TURNED, layer_positions=(TURNED.positions, None)) != TURNED

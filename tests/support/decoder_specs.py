@@ -66,6 +66,14 @@ SPECS = {
         embedding_scale=4.0,
         soft_cap=3.0,
     ),
+    "stablelm": _spec(
+        LayerNorm(),
+        RotaryPositions(POSITIONS, dim=2),
+        {"num_kv_heads": 2, "qk_norm": "each", **_PLAIN},
+        _GATED,
+        layout="shared",
+        tied_head=False,
+    ),
     "granite": _spec(
         RmsNorm(),
         RotaryPositions(POSITIONS, dim=4),

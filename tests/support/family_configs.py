@@ -51,6 +51,11 @@ _GRANITE = {
     **_LLAMA, "model_type": "granite", "rope_theta": 1000.0, "attention_multiplier": 0.3, "embedding_multiplier": 3.0,
     "logits_scaling": 0.3, "residual_multiplier": 0.6,
 }
+_STABLELM = {
+    **{key: value for key, value in _LLAMA.items() if key != "rms_norm_eps"},
+    "model_type": "stablelm", "hidden_size": 32, "layer_norm_eps": 1e-5, "rope_theta": 100.0,
+    "partial_rotary_factor": 0.25, "use_qkv_bias": True,
+}
 _OLMO2 = {**_LLAMA, "model_type": "olmo2", "rope_theta": 1000.0, "pad_token_id": 0}
 _OLMO3 = {**_OLMO2, "model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 5}
 _OLMO = {
@@ -119,6 +124,10 @@ CONFIGURATIONS = {
     },
     "gemma3_text": _GEMMA3,
     "granite": _GRANITE,
+    "stablelm": _STABLELM,
+    "stablelm, as its 12B": {
+        **_STABLELM, "use_qkv_bias": False, "qk_layernorm": True, "use_parallel_residual": True,
+    },
     "olmo": {**_OLMO, "clip_qkv": 0.1},
     "olmo2": _OLMO2,
     "olmo3": {**_OLMO3, "rope_scaling": {**_YARN, "attention_factor": 1.3}},
@@ -138,7 +147,7 @@ CONFIGURATIONS = {
 
 ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma",
-    "gemma2", "gemma3_text", "granite", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "gemma2", "gemma3_text", "granite", "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
 
@@ -227,6 +236,10 @@ VARIANTS = {
         **{key: value for key, value in _GRANITE.items() if "multiplier" not in key and key != "logits_scaling"},
         "head_dim": 6,
     },
+    "stablelm, norms of heads, half turns, tied": {
+        **_STABLELM, "qk_layernorm": True, "partial_rotary_factor": 0.5, "tie_word_embeddings": True,
+    },
+    "stablelm, one norm for both, epsilon": {**_STABLELM, "use_parallel_residual": True, "layer_norm_eps": 1e-1},
     "olmo, no clip": _OLMO,
     "olmo, biases, all heads of keys, tied": {
         **_OLMO,

@@ -190,6 +190,15 @@ _GRANITE = {
     "tie_word_embeddings": True, "torch_dtype": "bfloat16", "transformers_version": "4.46.0.dev0", "use_cache": True,
     "vocab_size": 49155,
 }
+_STABLELM = {
+    "architectures": ["StableLmForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 100257,
+    "eos_token_id": 100257, "hidden_act": "silu", "hidden_dropout": 0.0, "hidden_size": 5120,
+    "initializer_range": 0.02, "intermediate_size": 13824, "layer_norm_eps": 1e-05, "max_position_embeddings": 4096,
+    "model_type": "stablelm", "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8,
+    "partial_rotary_factor": 0.25, "qk_layernorm": True, "rope_scaling": None, "rope_theta": 10000,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.40.0.dev0", "use_cache": True,
+    "use_parallel_residual": True, "use_qkv_bias": False, "vocab_size": 100352,
+}
 
 # name -> (config.json, what the spec must say: dotted attribute -> value)
 PUBLISHED = {
@@ -320,6 +329,13 @@ PUBLISHED = {
         {
             "attention.scales": (1 / 128,) * 40, "embedding_scale": 12.0, "residual_scale": 0.22,
             "logit_scale": 1 / 16, "tied_head": True,
+        },
+    ),
+    "stablelm-2-12b": (
+        _STABLELM,
+        {
+            "attention.qk_norm": "each", "layout": "shared", "positions.dim": 40, "attention.head_dim": 160,
+            "attention.qkv_bias": False, "attention.out_bias": False, "mlp.gated": True, "tied_head": False,
         },
     ),
     "olmo-7b": (_OLMO, {"norm.affine": False, "attention.qkv_clip": None, "mlp.gated": True}),

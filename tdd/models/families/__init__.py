@@ -30,6 +30,7 @@ class _Families(Mapping[str, Family]):
         "llama": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
         "gemma": ("gemma", "gemma2", "gemma3_text"),
         "granite": ("granite",),
+        "stablelm": ("stablelm",),
         "olmo": ("olmo", "olmo2", "olmo3"),
         "phi": ("phi3",),
         "mixture": ("mixtral", "olmoe", "qwen3_moe"),

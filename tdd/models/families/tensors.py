@@ -16,7 +16,8 @@ from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, M
 class Piece:
     """One stored tensor that becomes a part of a parameter."""
 
-    name: str  # its name in the files, with "{layer}" for the number of the layer and "{expert}" for that of the expert
+    # its name in the files, with "{layer}" for the number of the layer and "{expert}" for that of the expert or head
+    name: str
     shape: tuple[int, ...]
     transposed: bool = False  # true if the parameter has the last two axes in reverse order
     # number of heads H whose queries, keys and values are stored head by head along the first axis, (H, 3, d), where
@@ -63,8 +64,8 @@ class Slot:
     pieces: tuple[Piece, ...]  # the stored tensors, or those of one expert
     # numbers of the layers over which the parameter is a stack, [len(layers), *shape]; empty if it is none
     layers: range = range(0)
-    # E, if the parameter (or one of its layers) is a stack over experts whose tensors are stored one by one; 0 for
-    # any other
+    # E, if the parameter (or one of its layers) is a stack over experts, or over heads, whose tensors are stored one by
+    # one; 0 for any other
     experts: int = 0
 
     @property
@@ -181,7 +182,8 @@ class TensorNames:
     mlp_post_norm: str = ""
     # one projection with all three, or those of queries, keys and values
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    query_norm: str = "self_attn.q_norm"  # norm of each head, or of all together
+    # norm of each head, or of all together; with "{expert}" for the number of a head, if each has a tensor of its own
+    query_norm: str = "self_attn.q_norm"
     key_norm: str = "self_attn.k_norm"
     attention_out: str = "self_attn.o_proj"  # projections back into the stream
     mlp_out: str = "mlp.down_proj"
@@ -235,11 +237,17 @@ def _trunk(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
 def _layer(spec: DecoderSpec, names: TensorNames, mlp: Mlp | Experts) -> Iterator[Slot]:
     """The parameters of one layer, whose paths begin with the name of its stack."""
     attention, width = spec.attention, spec.width
-    norms = {"attention_norm": (names.attention_norm, width), "mlp_norm": (names.mlp_norm, width)}
+    norms: dict[str, tuple[str, int]] = {"attention_norm": (names.attention_norm, width)}
+    if spec.layout != "shared":
+        norms["mlp_norm"] = (names.mlp_norm, width)
     if spec.layout == "sandwich":
         norms["attention_post_norm"] = (names.attention_post_norm, width)
         norms["mlp_post_norm"] = (names.mlp_post_norm, width)
-    if attention.qk_norm:
+    if attention.qk_norm == "each":
+        heads = {"query_norm": (names.query_norm, attention.num_heads), "key_norm": (names.key_norm, attention.kv_heads)}
+        for path, (name, number) in heads.items():
+            yield from _norm_by_head(path, f"{names.base}{names.layer}{name}.weight", number, attention.head_dim)
+    elif attention.qk_norm:
         sizes = attention.qkv_widths[:2] if attention.qk_norm == "full" else (attention.head_dim,) * 2
         norms["query_norm"] = (names.query_norm, sizes[0])
         norms["key_norm"] = (names.key_norm, sizes[1])
@@ -261,8 +269,16 @@ def _norm(spec: DecoderSpec, path: str, name: str, size: int) -> Iterator[Slot]:
     if isinstance(spec.norm, LayerNorm) and not spec.norm.affine:
         return
     yield Slot((path, "scale"), (Piece(f"{name}.weight", (size,)),))
-    if isinstance(spec.norm, LayerNorm):
+    if isinstance(spec.norm, LayerNorm) and spec.norm.bias:
         yield Slot((path, "bias"), (Piece(f"{name}.bias", (size,)),))
+
+
+def _norm_by_head(path: str, name: str, heads: int, head_dim: int) -> Iterator[Slot]:
+    """The scales of all heads, stored as one tensor or head by head."""
+    if "{expert}" in name:
+        yield Slot((path, "scale"), (Piece(name, (head_dim,)),), experts=heads)
+    else:
+        yield Slot((path, "scale"), (Piece(name, (heads, head_dim)),))
 
 
 def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]:
