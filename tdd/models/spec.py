@@ -37,7 +37,7 @@ What is added to h is multiplied by the spec's `residual_scale` first.
 
 @dataclasses.dataclass(frozen=True)
 class LayerNorm:
-    """(x - mean) / sqrt(biased variance + eps), over the width; if `affine`, times a scale, and plus a bias if `bias`."""
+    """(x - mean) / sqrt(biased variance + eps), over the width; if `affine`, times a scale, and plus a `bias`."""
 
     eps: float = 1e-5
     affine: bool = True

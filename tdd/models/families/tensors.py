@@ -244,9 +244,11 @@ def _layer(spec: DecoderSpec, names: TensorNames, mlp: Mlp | Experts) -> Iterato
         norms["attention_post_norm"] = (names.attention_post_norm, width)
         norms["mlp_post_norm"] = (names.mlp_post_norm, width)
     if attention.qk_norm == "each":
-        heads = {"query_norm": (names.query_norm, attention.num_heads), "key_norm": (names.key_norm, attention.kv_heads)}
-        for path, (name, number) in heads.items():
-            yield from _norm_by_head(path, f"{names.base}{names.layer}{name}.weight", number, attention.head_dim)
+        for path, name, heads in (
+            ("query_norm", names.query_norm, attention.num_heads),
+            ("key_norm", names.key_norm, attention.kv_heads),
+        ):
+            yield from _norm_by_head(path, f"{names.base}{names.layer}{name}.weight", heads, attention.head_dim)
     elif attention.qk_norm:
         sizes = attention.qkv_widths[:2] if attention.qk_norm == "full" else (attention.head_dim,) * 2
         norms["query_norm"] = (names.query_norm, sizes[0])
