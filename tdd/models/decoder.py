@@ -256,7 +256,8 @@ class _Block(nn.Module):
         if turns is not None:
             if (kind := of_layer["turns"]) is not None:
                 turns = turns[0][kind], turns[1][kind]
-            query, key = rotate(query, *turns), rotate(key, *turns)
+            interleaved = getattr(self.spec.positions, "interleaved", False)
+            query, key = (rotate(part, *turns, interleaved=interleaved) for part in (query, key))
         cache += [key, value]
         window = self.window if of_layer["window"] is None else of_layer["window"]
         mixed = attend(

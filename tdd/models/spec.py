@@ -207,8 +207,11 @@ class DecoderSpec:
             if len(values) != self.num_layers:
                 raise InputError(f"{name} must hold one value a layer ({self.num_layers}), got {len(values)}")
         for kind in filter(None, self.layer_positions):
-            if getattr(self.positions, "dim", None) != kind.dim or kind.max_length < self.max_length:
-                raise InputError(f"layer_positions must turn as many coordinates as positions, as far; got {kind}")
+            same = isinstance(self.positions, RotaryPositions) and (
+                (kind.dim, kind.interleaved) == (self.positions.dim, self.positions.interleaved)
+            )
+            if not same or kind.max_length < self.max_length:
+                raise InputError(f"layer_positions must turn the same pairs as positions, as far; got {kind}")
         if set(self.layer_positions) == {self.positions}:
             object.__setattr__(self, "layer_positions", ())
         if self.layer_mlps and self.mlp not in self.layer_mlps:

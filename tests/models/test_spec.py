@@ -58,15 +58,19 @@ def test_frozen():
         ),
         (
             lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(6, 2))),
-            "layer_positions must turn as many coordinates as positions, as far",
+            "layer_positions must turn the same pairs as positions, as far",
+        ),
+        (
+            lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(6, 4, interleaved=True))),
+            "layer_positions must turn the same pairs as positions, as far",
         ),
         (
             lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(5, 4))),
-            "layer_positions must turn as many coordinates as positions, as far",
+            "layer_positions must turn the same pairs as positions, as far",
         ),
         (
             lambda: dataclasses.replace(SPEC, layer_positions=(None, RotaryPositions(6, 4))),
-            "layer_positions must turn as many coordinates as positions, as far",
+            "layer_positions must turn the same pairs as positions, as far",
         ),
         (
             lambda: dataclasses.replace(SPEC, layer_mlps=(SPEC.mlp,)),

@@ -74,6 +74,13 @@ SPECS = {
         layout="shared",
         tied_head=False,
     ),
+    "glm4": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=2, interleaved=True),
+        {"num_kv_heads": 2, "out_bias": False},
+        _GATED,
+        layout="sandwich",
+    ),
     "granite": _spec(
         RmsNorm(),
         RotaryPositions(POSITIONS, dim=4),

@@ -47,6 +47,11 @@ _GEMMA3 = {
     "sliding_window_pattern": 3, "query_pre_attn_scalar": 9, "rope_theta": 1000.0, "rope_local_base_freq": 50.0,
     "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "pad_token_id": 0,
 }
+_GLM = {
+    **_LLAMA, "model_type": "glm", "head_dim": 8, "rope_theta": 100.0, "partial_rotary_factor": 0.5,
+    "attention_bias": True, "pad_token_id": 0, "eos_token_id": 1,
+}
+_GLM4 = {**_GLM, "model_type": "glm4"}
 _GRANITE = {
     **_LLAMA, "model_type": "granite", "rope_theta": 1000.0, "attention_multiplier": 0.3, "embedding_multiplier": 3.0,
     "logits_scaling": 0.3, "residual_multiplier": 0.6,
@@ -123,6 +128,8 @@ CONFIGURATIONS = {
         "final_logit_softcapping": None,
     },
     "gemma3_text": _GEMMA3,
+    "glm": _GLM,
+    "glm4": _GLM4,
     "granite": _GRANITE,
     "stablelm": _STABLELM,
     "stablelm, as its 12B": {
@@ -147,7 +154,7 @@ CONFIGURATIONS = {
 
 ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma",
-    "gemma2", "gemma3_text", "granite", "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "gemma2", "gemma3_text", "glm", "glm4", "granite", "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
 
@@ -222,6 +229,16 @@ VARIANTS = {
     },
     "gemma3_text, one rotation": {**_GEMMA3, "rope_local_base_freq": 1000.0, "rope_scaling": None},
     "gemma3_text, biases, untied": {**_GEMMA3, "attention_bias": True, "tie_word_embeddings": False},
+    "glm, no biases, all turns, tied": {
+        **_GLM, "attention_bias": False, "partial_rotary_factor": 1.0, "tie_word_embeddings": True,
+    },
+    "glm, one head of keys, other base": {**_GLM, "num_key_value_heads": 1, "rope_theta": 10000.0},
+    "glm4, no biases, a quarter turns, tied": {
+        **_GLM4, "attention_bias": False, "partial_rotary_factor": 0.25, "tie_word_embeddings": True,
+    },
+    "glm4, gelu, linear rotary": {
+        **_GLM4, "hidden_act": "gelu", "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+    },
     "granite, other factors, biases, tied": {
         **_GRANITE,
         "attention_multiplier": 0.7,

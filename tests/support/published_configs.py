@@ -190,6 +190,14 @@ _GRANITE = {
     "tie_word_embeddings": True, "torch_dtype": "bfloat16", "transformers_version": "4.46.0.dev0", "use_cache": True,
     "vocab_size": 49155,
 }
+_GLM = {
+    "architectures": ["GlmForCausalLM"], "attention_bias": True, "attention_dropout": 0.0,
+    "eos_token_id": [151329, 151336, 151338], "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
+    "initializer_range": 0.02, "intermediate_size": 13696, "max_position_embeddings": 131072, "model_type": "glm",
+    "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 2, "pad_token_id": 151329,
+    "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-07, "rope_theta": 5000000.0, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16", "transformers_version": "4.46.0.dev0", "use_cache": True, "vocab_size": 151552,
+}
 _STABLELM = {
     "architectures": ["StableLmForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 100257,
     "eos_token_id": 100257, "hidden_act": "silu", "hidden_dropout": 0.0, "hidden_size": 5120,
@@ -323,6 +331,20 @@ PUBLISHED = {
             "attention.windows": ((512,) * 5 + (None,)) * 4 + (512, 512), "attention.qk_norm": "head",
             "positions.theta": 1000000.0, "attention.soft_cap": None, "layout": "sandwich", "tied_head": True,
         },
+    ),
+    "glm-4-9b-chat-hf": (
+        _GLM,
+        {
+            "positions.dim": 64, "positions.interleaved": True, "layout": "pre", "attention.qkv_bias": True,
+            "attention.out_bias": False, "positions.theta": 5000000.0, "norm.eps": 1.5625e-07,
+        },
+    ),
+    "glm-4-9b-0414": (
+        {
+            **_GLM, "architectures": ["Glm4ForCausalLM"], "max_position_embeddings": 32768, "model_type": "glm4",
+            "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+        },
+        {"layout": "sandwich", "positions.dim": 64, "positions.interleaved": True, "attention.num_kv_heads": 2},
     ),
     "granite-3.0-8b": (
         _GRANITE,

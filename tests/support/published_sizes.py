@@ -54,6 +54,8 @@ _qwen3 = _of("qwen3", rope_theta=1000000, head_dim=128)
 _qwen3_moe = _of("qwen3_moe", rope_theta=1e6, head_dim=128, num_experts=128, num_experts_per_tok=8, norm_topk_prob=True)
 _gemma, _gemma2 = _of("gemma", head_dim=256, hidden_act="gelu"), _of("gemma2", head_dim=256, sliding_window=4096)
 _gemma3 = _of("gemma3_text", head_dim=256, sliding_window=512, rope_theta=1000000, sliding_window_pattern=6)
+_glm = _of("glm", head_dim=128, partial_rotary_factor=0.5, attention_bias=True)
+_glm4 = _of("glm4", head_dim=128, partial_rotary_factor=0.5, attention_bias=True)
 _granite = _of("granite", embedding_multiplier=12.0, residual_multiplier=0.22, tie_word_embeddings=True)
 _stablelm = _of("stablelm", partial_rotary_factor=0.25)
 _olmo, _olmo2 = _of("olmo", clip_qkv=None), _of("olmo2", rope_theta=500000)
@@ -204,6 +206,8 @@ SIZES = {
     ),
     "google/gemma-3-270m": (268_098_176, _gemma3(262144, 640, 18, 4, 1, 2048, 32768)),
     "google/gemma-3-1b-pt": (999_885_952, _gemma3(262144, 1152, 26, 4, 1, 6912, 32768)),
+    "zai-org/glm-4-9b-hf": (9_399_951_360, _glm(151552, 4096, 40, 32, 2, 13696, 8192)),
+    "zai-org/GLM-4-9B-0414": (9_400_279_040, _glm4(151552, 4096, 40, 32, 2, 13696, 32768)),
     "ibm-granite/granite-3.1-2b-base": (
         2_533_531_648,
         _granite(
