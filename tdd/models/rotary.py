@@ -1,7 +1,8 @@
 """Rotary positions: the frequency of each pair of coordinates, and the variants that stretch the context.
 
 Pair i of the rotated part of a head (even width d) turns by t * f_i at position t, f_i = theta^(-2i/d); coordinate i is
-paired with coordinate i + d/2, or coordinate 2i with 2i + 1 where pairs are interleaved. Angles are computed in float32 from float64 frequencies.
+paired with coordinate i + d/2, or coordinate 2i with 2i + 1 where pairs are interleaved. Angles are computed in float32
+from float64 frequencies.
 
 References: Su et al. (2021), RoFormer, eq. 34; Peng et al. (2023), YaRN, sections 3.2-3.4; the Llama 3.1 release
 for `Llama3Scaling`; Ding et al. (2024), LongRoPE.

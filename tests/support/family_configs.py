@@ -154,7 +154,8 @@ CONFIGURATIONS = {
 
 ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma",
-    "gemma2", "gemma3_text", "glm", "glm4", "granite", "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "gemma2",
+    "gemma3_text", "glm", "glm4", "granite", "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
 
