@@ -127,6 +127,8 @@ REFUSED = {
         },
         "rope_local_base_freq=50.0, but rope_parameters.sliding_attention=7.0",
     ),
+    "cohere scale": ("cohere", {"logit_scale": 0.0}, "logit_scale must be a positive number, got 0.0"),
+    "cohere2 blocks": ("cohere2", {"use_parallel_block": False}, "use_parallel_block=False, which changes"),
     "granite scaling": ("granite", {"logits_scaling": 0}, "logits_scaling must be a positive number, got 0"),
     "olmo clip": ("olmo", {"clip_qkv": -1.0}, "qkv_clip must be a positive number, got -1.0"),
     "phi3 factors": (

@@ -74,6 +74,15 @@ SPECS = {
         layout="shared",
         tied_head=False,
     ),
+    "cohere2": _spec(
+        LayerNorm(bias=False),
+        RotaryPositions(POSITIONS, dim=4, interleaved=True),
+        {"num_kv_heads": 2, "windows": (6, None), **_PLAIN},
+        _GATED,
+        layout="shared",
+        layer_positions=(RotaryPositions(POSITIONS, dim=4, interleaved=True), None),
+        logit_scale=2.5,
+    ),
     "glm4": _spec(
         RmsNorm(),
         RotaryPositions(POSITIONS, dim=2, interleaved=True),

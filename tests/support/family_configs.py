@@ -47,6 +47,13 @@ _GEMMA3 = {
     "sliding_window_pattern": 3, "query_pre_attn_scalar": 9, "rope_theta": 1000.0, "rope_local_base_freq": 50.0,
     "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "pad_token_id": 0,
 }
+_COHERE = {
+    **{key: value for key, value in _LLAMA.items() if key != "rms_norm_eps"},
+    "model_type": "cohere", "layer_norm_eps": 1e-5, "rope_theta": 100.0, "logit_scale": 2.5, "pad_token_id": 0,
+}
+_COHERE2 = {
+    **_COHERE, "model_type": "cohere2", "num_hidden_layers": 3, "sliding_window": 5, "sliding_window_pattern": 3,
+}
 _GLM = {
     **_LLAMA, "model_type": "glm", "head_dim": 8, "rope_theta": 100.0, "partial_rotary_factor": 0.5,
     "attention_bias": True, "pad_token_id": 0, "eos_token_id": 1,
@@ -128,6 +135,8 @@ CONFIGURATIONS = {
         "final_logit_softcapping": None,
     },
     "gemma3_text": _GEMMA3,
+    "cohere": {**_COHERE, "use_qk_norm": True},
+    "cohere2": _COHERE2,
     "glm": _GLM,
     "glm4": _GLM4,
     "granite": _GRANITE,
@@ -154,8 +163,8 @@ CONFIGURATIONS = {
 
 ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma",
-    "gemma2",
-    "gemma3_text", "glm", "glm4", "granite", "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "gemma2", "gemma3_text", "cohere", "cohere2", "glm", "glm4", "granite", "stablelm, as its 12B",
+    "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
 
@@ -230,6 +239,20 @@ VARIANTS = {
     },
     "gemma3_text, one rotation": {**_GEMMA3, "rope_local_base_freq": 1000.0, "rope_scaling": None},
     "gemma3_text, biases, untied": {**_GEMMA3, "attention_bias": True, "tie_word_embeddings": False},
+    "cohere, no norms of heads": _COHERE,
+    "cohere, biases, other scale, untied": {
+        **_COHERE, "attention_bias": True, "logit_scale": 5.0, "tie_word_embeddings": False,
+    },
+    "cohere, norms of all heads of keys, epsilon": {
+        **_COHERE, "use_qk_norm": True, "num_key_value_heads": 4, "layer_norm_eps": 1e-1,
+    },
+    "cohere2, other layers, biases": {
+        **_COHERE2, "attention_bias": True,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    },
+    "cohere2, all windows, untied": {
+        **_COHERE2, "sliding_window_pattern": 4, "sliding_window": 9, "tie_word_embeddings": False,
+    },
     "glm, no biases, all turns, tied": {
         **_GLM, "attention_bias": False, "partial_rotary_factor": 1.0, "tie_word_embeddings": True,
     },

@@ -198,6 +198,27 @@ _GLM = {
     "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-07, "rope_theta": 5000000.0, "tie_word_embeddings": False,
     "torch_dtype": "bfloat16", "transformers_version": "4.46.0.dev0", "use_cache": True, "vocab_size": 151552,
 }
+_COHERE = {
+    "architectures": ["CohereForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 5,
+    "eos_token_id": 255001, "hidden_act": "silu", "hidden_size": 12288, "initializer_range": 0.02,
+    "intermediate_size": 33792, "layer_norm_eps": 1e-05, "logit_scale": 0.8333333333333334,
+    "max_position_embeddings": 131072, "model_max_length": 131072, "model_type": "cohere", "num_attention_heads": 96,
+    "num_hidden_layers": 64, "num_key_value_heads": 8, "pad_token_id": 0, "pretraining_tp": 1,
+    "rope_theta": 75000000.0, "torch_dtype": "float16", "transformers_version": "4.40.0.dev0", "use_cache": True,
+    "use_qk_norm": True, "vocab_size": 256000,
+}
+_COHERE2 = {
+    "architectures": ["Cohere2ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 5,
+    "cache_implementation": "hybrid", "eos_token_id": 255001, "head_dim": 128, "hidden_act": "silu",
+    "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336, "layer_norm_eps": 1e-05,
+    "layer_switch": 4, "logit_scale": 0.25, "max_position_embeddings": 132096, "model_type": "cohere2",
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "order_of_interleaved_layers": "local_attn_first", "pad_token_id": 0, "position_embedding_type": "rope_gptj",
+    "rope_scaling": None, "rope_theta": 50000.0, "rotary_pct": 1.0, "sliding_window": 4096,
+    "sliding_window_pattern": 4, "torch_dtype": "bfloat16", "transformers_version": "4.48.0.dev0", "use_cache": True,
+    "use_embedding_sharing": True, "use_gated_activation": True, "use_parallel_block": True,
+    "use_parallel_embedding": True, "vocab_size": 256000,
+}
 _STABLELM = {
     "architectures": ["StableLmForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 100257,
     "eos_token_id": 100257, "hidden_act": "silu", "hidden_dropout": 0.0, "hidden_size": 5120,
@@ -330,6 +351,20 @@ PUBLISHED = {
         {
             "attention.windows": ((512,) * 5 + (None,)) * 4 + (512, 512), "attention.qk_norm": "head",
             "positions.theta": 1000000.0, "attention.soft_cap": None, "layout": "sandwich", "tied_head": True,
+        },
+    ),
+    "command-r-plus": (
+        _COHERE,
+        {
+            "norm.bias": False, "layout": "shared", "logit_scale": 0.8333333333333334, "attention.qk_norm": "each",
+            "positions.interleaved": True, "tied_head": True, "positions.theta": 75000000.0,
+        },
+    ),
+    "command-r7b-12-2024": (
+        _COHERE2,
+        {
+            "attention.windows": ((4096,) * 3 + (None,)) * 8, "logit_scale": 0.25, "attention.qk_norm": None,
+            "positions.dim": 128, "layout": "shared", "tied_head": True,
         },
     ),
     "glm-4-9b-chat-hf": (

@@ -54,6 +54,7 @@ _qwen3 = _of("qwen3", rope_theta=1000000, head_dim=128)
 _qwen3_moe = _of("qwen3_moe", rope_theta=1e6, head_dim=128, num_experts=128, num_experts_per_tok=8, norm_topk_prob=True)
 _gemma, _gemma2 = _of("gemma", head_dim=256, hidden_act="gelu"), _of("gemma2", head_dim=256, sliding_window=4096)
 _gemma3 = _of("gemma3_text", head_dim=256, sliding_window=512, rope_theta=1000000, sliding_window_pattern=6)
+_cohere, _cohere2 = _of("cohere", logit_scale=0.0625), _of("cohere2", logit_scale=0.25, sliding_window=4096)
 _glm = _of("glm", head_dim=128, partial_rotary_factor=0.5, attention_bias=True)
 _glm4 = _of("glm4", head_dim=128, partial_rotary_factor=0.5, attention_bias=True)
 _granite = _of("granite", embedding_multiplier=12.0, residual_multiplier=0.22, tie_word_embeddings=True)
@@ -206,6 +207,28 @@ SIZES = {
     ),
     "google/gemma-3-270m": (268_098_176, _gemma3(262144, 640, 18, 4, 1, 2048, 32768)),
     "google/gemma-3-1b-pt": (999_885_952, _gemma3(262144, 1152, 26, 4, 1, 6912, 32768)),
+    "CohereLabs/c4ai-command-r-v01": (
+        34_980_831_232, _cohere(256000, 8192, 40, 64, 64, 22528, 131072, rope_theta=8000000.0),
+    ),
+    "CohereLabs/c4ai-command-r-plus": (
+        103_810_674_688,
+        _cohere(
+            256000, 12288, 64, 96, 8, 33792, 131072, rope_theta=75000000.0, logit_scale=0.8333333333333334,
+            use_qk_norm=True,
+        ),
+    ),
+    "CohereLabs/c4ai-command-r-08-2024": (
+        32_296_476_672, _cohere(256000, 8192, 40, 64, 8, 24576, 131072, rope_theta=4000000.0),
+    ),
+    "CohereLabs/aya-23-8B": (
+        8_028_033_024, _cohere(256000, 4096, 32, 32, 8, 14336, 8192, rope_theta=10000.0),
+    ),
+    "CohereLabs/c4ai-command-r7b-12-2024": (
+        8_028_033_024, _cohere2(256000, 4096, 32, 32, 8, 14336, 132096, rope_theta=50000.0),
+    ),
+    "CohereLabs/c4ai-command-a-03-2025": (
+        111_057_580_032, _cohere2(256000, 12288, 64, 96, 8, 36864, 131072, rope_theta=50000.0),
+    ),
     "zai-org/glm-4-9b-hf": (9_399_951_360, _glm(151552, 4096, 40, 32, 2, 13696, 8192)),
     "zai-org/GLM-4-9B-0414": (9_400_279_040, _glm4(151552, 4096, 40, 32, 2, 13696, 32768)),
     "ibm-granite/granite-3.1-2b-base": (

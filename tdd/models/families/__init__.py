@@ -29,6 +29,7 @@ class _Families(Mapping[str, Family]):
         "gpt": ("gpt2", "gpt_neo", "gpt_neox", "opt"),
         "llama": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
         "gemma": ("gemma", "gemma2", "gemma3_text"),
+        "cohere": ("cohere", "cohere2"),
         "glm": ("glm", "glm4"),
         "granite": ("granite",),
         "stablelm": ("stablelm",),

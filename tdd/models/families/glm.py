@@ -1,5 +1,5 @@
-"""GLM-4: LLaMA with rotary positions on pairs of neighbours in a part of each head, one projection for gate and up, and,
-in the later `glm4`, norms of what each part adds."""
+"""GLM-4: LLaMA with rotary positions on pairs of neighbours in a part of each head, one projection for gate and up,
+and, in the later `glm4`, norms of what each part adds."""
 
 from __future__ import annotations
 
