@@ -244,7 +244,7 @@ def test_both_names_of_a_head(tmp_path):
         load(folder)
 
 
-@pytest.mark.parametrize("name", ["opt, as its 350M", "gpt_neox", "gemma2", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["opt, as its 350M", "gpt_neox", "gemma2", "qwen3_moe", "stablelm, as its 12B"])
 def test_shards_and_dtype_on_request(tmp_path, name):
     one, _ = write(tmp_path / "one", name)
     many, _ = write(tmp_path / "many", name, shards=3)
@@ -283,7 +283,7 @@ def test_tokenizer_in_one_file_and_a_padded_vocabulary(tmp_path, name):
     assert tokenizer("3 17 39", add_special_tokens=False).input_ids == [3, 17, 39]
 
 
-@pytest.mark.parametrize("name", ["gpt_neox", "mixtral", "qwen3_moe, dense layers"])
+@pytest.mark.parametrize("name", ["gpt_neox", "mixtral", "qwen3_moe, dense layers", "stablelm, as its 12B"])
 def test_a_mesh_shares_the_parameters_out(tmp_path, name):
     folder, _ = write(tmp_path, name)
     plain = load(folder)[1]
