@@ -239,6 +239,28 @@ class _Block(nn.Module):
         cache: list[jax.Array],
     ) -> jax.Array:
         attention, probe, past = self.spec.attention, of_layer["probe"], of_layer["past"]
+        if turns is not None and (kind := of_layer["turns"]) is not None:
+            turns = turns[0][kind], turns[1][kind]
+        heads = self._heads if attention.latent is None else self._latent_heads
+        query, key, value = heads(inputs, probe, turns)
+        cache += [key, value]
+        window = self.window if of_layer["window"] is None else of_layer["window"]
+        mixed = attend(
+            query * of_layer["scale"],
+            key,
+            value,
+            dtype=self.variables["params"]["qkv" if attention.latent is None else "kv_up"]["kernel"].dtype,
+            window=window,
+            soft_cap=attention.soft_cap,
+            past=past,
+        )
+        return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
+
+    def _heads(
+        self, inputs: jax.Array, probe: jax.Array | None, turns: tuple[jax.Array, jax.Array] | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries [B, T, H, d], keys and values [B, T, G, d]."""
+        attention = self.spec.attention
         batch, length, _ = inputs.shape
         widths = attention.qkv_widths
         fused = self._dense("qkv", sum(widths), attention.qkv_bias, inputs, probe)
@@ -253,27 +275,40 @@ class _Block(nn.Module):
             query, key = norm("query_norm", query), norm("key_norm", key)
         if (limit := attention.qkv_clip) is not None:
             query, key, value = (jnp.clip(part, -limit, limit) for part in (query, key, value))
-        if turns is not None:
-            if (kind := of_layer["turns"]) is not None:
-                turns = turns[0][kind], turns[1][kind]
-            interleaved = getattr(self.spec.positions, "interleaved", False)
-            query, key = (rotate(part, *turns, interleaved=interleaved) for part in (query, key))
-        cache += [key, value]
-        window = self.window if of_layer["window"] is None else of_layer["window"]
-        mixed = attend(
-            query * of_layer["scale"],
-            key,
-            value,
-            dtype=self.variables["params"]["qkv"]["kernel"].dtype,
-            window=window,
-            soft_cap=attention.soft_cap,
-            past=past,
-        )
-        return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
+        return self._turned(query, turns), self._turned(key, turns), value
+
+    def _latent_heads(
+        self, inputs: jax.Array, probe: jax.Array | None, turns: tuple[jax.Array, jax.Array] | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries and keys [B, T, H, d], of which the last coordinates turn, and values [B, T, H, e]."""
+        attention, positions = self.spec.attention, self.spec.positions
+        latent = attention.latent
+        assert latent is not None
+        assert isinstance(positions, RotaryPositions)
+        heads, bias, plain = attention.num_heads, attention.qkv_bias, attention.head_dim - positions.dim
+        norm = RmsNorm(latent.eps)
+        narrow = inputs
+        if latent.query_rank is not None:
+            narrow = self._dense("query_down", latent.query_rank, bias, inputs, probe)
+            narrow = _Norm(norm, self.param_dtype, name="query_norm")(narrow, probe)
+        query = self._dense("query", heads * attention.head_dim, False, narrow, probe)
+        query = query.reshape(*inputs.shape[:2], heads, attention.head_dim)
+        down = self._dense("kv_down", latent.rank + positions.dim, bias, inputs, probe)
+        narrow, shared = jnp.split(down, [latent.rank], -1)
+        narrow = _Norm(norm, self.param_dtype, name="key_norm")(narrow, probe)
+        both = self._dense("kv_up", heads * (plain + latent.value_dim), False, narrow, probe)
+        key, value = jnp.split(both.reshape(*inputs.shape[:2], heads, plain + latent.value_dim), [plain], -1)
+        turned = jnp.broadcast_to(self._turned(shared[:, :, None], turns), (*key.shape[:3], positions.dim))
+        query = jnp.concatenate([query[..., :plain], self._turned(query[..., plain:], turns)], -1)
+        return query, jnp.concatenate([key, turned], -1), value
+
+    def _turned(self, heads: jax.Array, turns: tuple[jax.Array, jax.Array] | None) -> jax.Array:
+        if turns is None:
+            return heads
+        return rotate(heads, *turns, interleaved=getattr(self.spec.positions, "interleaved", False))
 
     def _mlp(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
         mlp = self.mlp
-        activation = _ACTIVATIONS[mlp.activation]
         if isinstance(mlp, Experts):
             from tdd.models.experts import mixture  # most models have none
 
@@ -281,14 +316,23 @@ class _Block(nn.Module):
                 name: _Kernel(shape, self._std(name == "mlp_out"), self.param_dtype, name=name)()
                 for name, shape in mlp.kernel_shapes(self.spec.width).items()
             }
-            return mixture(mlp, activation, kernels, inputs, probe)
-        inner = self._dense("mlp_in", mlp.width * (2 if mlp.gated else 1), mlp.bias, inputs, probe)
+            output = mixture(mlp, _ACTIVATIONS[mlp.activation], kernels, inputs, probe)
+            if mlp.shared_width:
+                shared = Mlp(mlp.shared_width, mlp.activation, gated=True, bias=False)
+                output = output + self._perceptron("shared", shared, inputs, probe)
+            return output
+        return self._perceptron("mlp", mlp, inputs, probe)
+
+    def _perceptron(self, name: str, mlp: Mlp, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
+        """One perceptron, whose parameters begin with the name."""
+        activation = _ACTIVATIONS[mlp.activation]
+        inner = self._dense(f"{name}_in", mlp.width * (2 if mlp.gated else 1), mlp.bias, inputs, probe)
         if mlp.gated:
             gate, up = jnp.split(inner, 2, axis=-1)
             inner = activation(gate) * up
         else:
             inner = activation(inner)
-        return self._dense("mlp_out", self.spec.width, mlp.bias, inner, probe, out=True)
+        return self._dense(f"{name}_out", self.spec.width, mlp.bias, inner, probe, out=True)
 
 
 class _Embedding(nn.Module):

@@ -37,7 +37,14 @@ def mixture(
     probe = jnp.zeros(batch) if probe is None else probe
     with jax.default_matmul_precision("highest"):  # a rounded score may choose another expert
         scores = grad_norm.dense(inputs, kernels["router"].astype(jnp.float32), probe)
-    weights, chosen = route(scores, experts.top_k, renormalised=experts.renormalised)
+    weights, chosen = route(
+        scores,
+        experts.top_k,
+        renormalised=experts.renormalised,
+        groups=experts.groups,
+        kept_groups=experts.kept_groups,
+        scale=experts.scale,
+    )
     blocks = grad_norm_experts.in_blocks(chosen.reshape(-1), num_experts=experts.num_experts)
     rows = grad_norm_experts.to_blocks(inputs.reshape(-1, width).astype(kernels["mlp_in"].dtype), blocks)
     gate, up = jnp.split(grad_norm_experts.dense(rows, kernels["mlp_in"], probe, blocks), 2, axis=-1)
@@ -46,13 +53,29 @@ def mixture(
     return (outputs * weights[..., None]).sum(2)
 
 
-def route(scores: jax.Array, top_k: int, *, renormalised: bool) -> tuple[jax.Array, jax.Array]:
+def route(
+    scores: jax.Array,
+    top_k: int,
+    *,
+    renormalised: bool,
+    groups: int = 1,
+    kept_groups: int = 1,
+    scale: float = 1.0,
+) -> tuple[jax.Array, jax.Array]:
     """Weights [B, T, k] float32 and experts [B, T, k] int32 of each token, from the router's scores [B, T, E].
 
     The weights are the k largest probabilities of the softmax over all experts, divided by their sum if
-    `renormalised`. Of equal scores the expert with the lower number is taken first.
+    `renormalised`, times `scale`. With several `groups` of consecutive experts they are the largest in the
+    `kept_groups` groups whose largest member is largest. Of equal scores the expert with the lower number is taken
+    first.
     """
-    weights, chosen = lax.top_k(jax.nn.softmax(scores, axis=-1), top_k)
+    probabilities = jax.nn.softmax(scores, axis=-1)
+    if kept_groups < groups:
+        best = probabilities.reshape(*scores.shape[:-1], groups, -1).max(-1)
+        kept = jax.nn.one_hot(lax.top_k(best, kept_groups)[1], groups).sum(-2) > 0
+        within = jnp.repeat(kept, scores.shape[-1] // groups, axis=-1)
+        probabilities = jnp.where(within, probabilities, 0.0)
+    weights, chosen = lax.top_k(probabilities, top_k)
     if renormalised:
         weights = weights / weights.sum(-1, keepdims=True)
-    return weights, chosen.astype(jnp.int32)
+    return weights * scale, chosen.astype(jnp.int32)

@@ -76,6 +76,26 @@ class LearnedPositions:
 
 
 @dataclasses.dataclass(frozen=True)
+class Latent:
+    """Keys and values of all heads from one narrow vector a token, and one rotated key that the heads share.
+
+    With [c, r] = x W_kv_down (of widths `rank` and that of the rotary positions), [k_h, v_h] = norm(c) W_kv_up for each
+    head h: its key is k_h beside the rotated r, its value v_h. Queries are x W_query, or norm(x W_query_down) W_query,
+    and their last coordinates turn. Norms are root-mean-square norms.
+
+    Reference: DeepSeek-AI (2024, arXiv:2405.04434), section 2.1.
+    """
+
+    rank: int  # width of c
+    value_dim: int  # width of the value of one head
+    query_rank: int | None = None  # width of x W_query_down, or None without it
+    eps: float = 1e-6  # of the norms
+
+    def __post_init__(self) -> None:
+        check_positive(rank=self.rank, value_dim=self.value_dim, query_rank=self.query_rank or 1, eps=self.eps)
+
+
+@dataclasses.dataclass(frozen=True)
 class Attention:
     """Causal multi-head self-attention, softmax(cap(scale * q k^T)) v."""
 
@@ -95,9 +115,13 @@ class Attention:
     qk_norm: Literal["head", "each", "full"] | None = None
     # queries, keys and values are clipped to plus and minus this, after any norm and before the rotation; or None
     qkv_clip: float | None = None
+    # how keys and values are compressed, or None; `qkv_bias` is then that of the projections down
+    latent: Latent | None = None
 
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, head_dim=self.head_dim)
+        if self.latent is not None and (self.kv_heads != self.num_heads or self.qk_norm or self.qkv_clip is not None):
+            raise InputError("latent needs num_kv_heads equal to num_heads, and neither qk_norm nor qkv_clip")
         object.__setattr__(self, "num_kv_heads", self.kv_heads)
         object.__setattr__(self, "windows", tuple(self.windows) or (None,) * len(self.scales))
         check_divides(num_kv_heads=self.kv_heads, num_heads=self.num_heads)
@@ -114,9 +138,14 @@ class Attention:
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
+    def value_dim(self) -> int:
+        """Width of the value of one head."""
+        return self.head_dim if self.latent is None else self.latent.value_dim
+
+    @property
     def qkv_widths(self) -> tuple[int, int, int]:
-        """Columns of queries, keys and values in the fused projection."""
-        return self.num_heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
+        """Coordinates of all queries, keys and values of a token: without `latent` columns of the fused projection."""
+        return self.num_heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.value_dim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,9 +165,10 @@ class Mlp:
 
 @dataclasses.dataclass(frozen=True)
 class Experts:
-    """A mixture of E gated perceptrons without biases, k of them for each token: sum over those of p_e mlp_e(x).
+    """A mixture of E gated perceptrons without biases, k of them for each token: sum over those of s p_e mlp_e(x).
 
-    p = softmax(x W_router), in float32; the k largest count.
+    p = softmax(x W_router), in float32; the k largest count, of the groups of experts with the largest members where
+    there are several groups. One more perceptron, which every token meets, may be added.
     """
 
     num_experts: int  # E
@@ -146,6 +176,10 @@ class Experts:
     width: int  # F of each expert
     activation: Activation  # the nonlinearity of the gate
     renormalised: bool = True  # True if the k weights p_e are divided by their sum
+    groups: int = 1  # groups of E / groups consecutive experts
+    kept_groups: int = 1  # groups in which a token's experts may lie
+    scale: float = 1.0  # s
+    shared_width: int = 0  # F of the perceptron that every token meets, or 0 without it
     gated: ClassVar[bool] = True  # as in `Mlp`; always these
     bias: ClassVar[bool] = False
 
@@ -154,9 +188,14 @@ class Experts:
         if self.top_k > self.num_experts:
             raise InputError(f"top_k={self.top_k} exceeds num_experts={self.num_experts}; use at most that")
         check_choice("activation", self.activation, get_args(Activation))
+        check_positive(groups=self.groups, kept_groups=self.kept_groups, scale=self.scale)
+        check_divides(groups=self.groups, num_experts=self.num_experts)
+        within = min(self.kept_groups, self.groups) * (self.num_experts // self.groups)
+        if self.top_k > within:
+            raise InputError(f"top_k={self.top_k} exceeds the {within} experts of kept_groups={self.kept_groups}")
 
     def kernel_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of a layer's kernels in a stream of width D; gate and up are side by side in "mlp_in"."""
+        """Shapes of the routed kernels in a stream of width D; gate and up are side by side in "mlp_in"."""
         return {
             "router": (width, self.num_experts),
             "mlp_in": (self.num_experts, width, 2 * self.width),
@@ -221,6 +260,8 @@ class DecoderSpec:
         rotated, head_dim = getattr(self.positions, "dim", 0), self.attention.head_dim
         if rotated > head_dim:
             raise InputError(f"dim={rotated} coordinates cannot turn in a head of width {head_dim}; use at most that")
+        if self.attention.latent is not None and not 0 < rotated < head_dim:
+            raise InputError(f"latent needs rotary positions on a part of each head, got {self.positions}")
         if self.soft_cap is not None:
             check_positive(soft_cap=self.soft_cap)
 

@@ -129,6 +129,11 @@ REFUSED = {
     ),
     "cohere scale": ("cohere", {"logit_scale": 0.0}, "logit_scale must be a positive number, got 0.0"),
     "cohere2 blocks": ("cohere2", {"use_parallel_block": False}, "use_parallel_block=False, which changes"),
+    "deepseek_v2 choice": ("deepseek_v2", {"topk_method": "noaux_tc"}, "topk_method='noaux_tc' is not supported"),
+    "deepseek_v2 scores": ("deepseek_v2", {"scoring_func": "sigmoid"}, "scoring_func='sigmoid', which changes"),
+    "deepseek_v2 sums": ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob=True, which changes"),
+    "deepseek_v2 experts": ("deepseek_v2", {"first_k_dense_replace": 3}, "leaves none of 3 layers with experts"),
+    "deepseek_v2 keys": ("deepseek_v2", {"num_key_value_heads": 2}, "latent needs num_kv_heads equal to num_heads"),
     "granite scaling": ("granite", {"logits_scaling": 0}, "logits_scaling must be a positive number, got 0"),
     "olmo clip": ("olmo", {"clip_qkv": -1.0}, "qkv_clip must be a positive number, got -1.0"),
     "phi3 factors": (

@@ -137,7 +137,7 @@ def test_every_fault_in_one_error(tmp_path, name):
     layer = family.names.base + family.names.layer.format(layer=1)
     gone = f"{layer}{family.names.attention_out}.weight"
     turned = f"{layer}{family.names.experts_out or family.names.mlp_out}.weight".format(expert=2)
-    typed = f"{layer}{family.names.qkv[0]}.weight"
+    typed = f"{layer}{(family.names.kv_up, *family.names.qkv)[-1]}.weight"
     del stored[gone]
     stored[turned] = np.ascontiguousarray(stored[turned].T)
     stored[typed] = stored[typed].astype(np.float64)

@@ -54,6 +54,13 @@ _COHERE = {
 _COHERE2 = {
     **_COHERE, "model_type": "cohere2", "num_hidden_layers": 3, "sliding_window": 5, "sliding_window_pattern": 3,
 }
+_DEEPSEEK2 = {
+    **_LLAMA, "model_type": "deepseek_v2", "num_hidden_layers": 3, "num_key_value_heads": 4, "rope_theta": 100.0,
+    "first_k_dense_replace": 1, "moe_intermediate_size": 10, "n_routed_experts": 6, "num_experts_per_tok": 2,
+    "n_shared_experts": 2, "routed_scaling_factor": 1.5, "topk_method": "group_limited_greedy", "n_group": 3,
+    "topk_group": 2, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "kv_lora_rank": 12,
+    "q_lora_rank": 14, "pad_token_id": 0, "norm_topk_prob": False,
+}
 _GLM = {
     **_LLAMA, "model_type": "glm", "head_dim": 8, "rope_theta": 100.0, "partial_rotary_factor": 0.5,
     "attention_bias": True, "pad_token_id": 0, "eos_token_id": 1,
@@ -101,6 +108,7 @@ _LLAMA3 = {
     "original_max_position_embeddings": 16,
 }
 _YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 2}
+_MSCALE = {**_YARN, "mscale": 0.707, "mscale_all_dim": 0.707}
 
 CONFIGURATIONS = {
     "gpt2": _GPT2,
@@ -137,6 +145,11 @@ CONFIGURATIONS = {
     "gemma3_text": _GEMMA3,
     "cohere": {**_COHERE, "use_qk_norm": True},
     "cohere2": _COHERE2,
+    "deepseek_v2": _DEEPSEEK2,
+    "deepseek_v2, as its lite": {
+        **_DEEPSEEK2, "q_lora_rank": None, "topk_method": "greedy", "n_group": 1, "topk_group": 1,
+        "routed_scaling_factor": 1.0, "rope_scaling": _MSCALE,
+    },
     "glm": _GLM,
     "glm4": _GLM4,
     "granite": _GRANITE,
@@ -163,7 +176,7 @@ CONFIGURATIONS = {
 
 ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma",
-    "gemma2", "gemma3_text", "cohere", "cohere2", "glm", "glm4", "granite", "stablelm, as its 12B",
+    "gemma2", "gemma3_text", "cohere", "cohere2", "deepseek_v2", "glm", "glm4", "granite", "stablelm, as its 12B",
     "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
@@ -252,6 +265,12 @@ VARIANTS = {
     },
     "cohere2, all windows, untied": {
         **_COHERE2, "sliding_window_pattern": 4, "sliding_window": 9, "tie_word_embeddings": False,
+    },
+    "deepseek_v2, biases, one group, tied": {
+        **_DEEPSEEK2, "attention_bias": True, "topk_group": 1, "tie_word_embeddings": True,
+    },
+    "deepseek_v2, two dense layers, yarn": {
+        **_DEEPSEEK2, "first_k_dense_replace": 2, "rope_scaling": {**_MSCALE, "mscale": 1.3},
     },
     "glm, no biases, all turns, tied": {
         **_GLM, "attention_bias": False, "partial_rotary_factor": 1.0, "tie_word_embeddings": True,

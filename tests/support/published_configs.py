@@ -1,6 +1,8 @@
 """The config.json files of published models, key by key, with what the architecture must come out as."""
 
-from tdd.models.spec import Experts
+import math
+
+from tdd.models.spec import Experts, Latent
 
 # fmt: off
 _LLAMA = {
@@ -219,6 +221,27 @@ _COHERE2 = {
     "use_embedding_sharing": True, "use_gated_activation": True, "use_parallel_block": True,
     "use_parallel_embedding": True, "vocab_size": 256000,
 }
+_DEEPSEEK2_LITE = {
+    "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "auto_map": {
+        "AutoConfig": "configuration_deepseek.DeepseekV2Config", "AutoModel": "modeling_deepseek.DeepseekV2Model",
+        "AutoModelForCausalLM": "modeling_deepseek.DeepseekV2ForCausalLM",
+    },
+    "aux_loss_alpha": 0.001, "bos_token_id": 100000, "eos_token_id": 100001, "first_k_dense_replace": 1,
+    "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 10944,
+    "kv_lora_rank": 512, "max_position_embeddings": 163840, "model_type": "deepseek_v2",
+    "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_group": 1, "n_routed_experts": 64, "n_shared_experts": 2,
+    "norm_topk_prob": False, "num_attention_heads": 16, "num_experts_per_tok": 6, "num_hidden_layers": 27,
+    "num_key_value_heads": 16, "pretraining_tp": 1, "q_lora_rank": None, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+    "rope_scaling": {
+        "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707,
+        "original_max_position_embeddings": 4096, "type": "yarn",
+    },
+    "rope_theta": 10000, "routed_scaling_factor": 1.0, "scoring_func": "softmax", "seq_aux": True,
+    "tie_word_embeddings": False, "topk_group": 1, "topk_method": "greedy", "torch_dtype": "bfloat16",
+    "transformers_version": "4.33.1", "use_cache": True, "v_head_dim": 128, "vocab_size": 102400,
+}
 _STABLELM = {
     "architectures": ["StableLmForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 100257,
     "eos_token_id": 100257, "hidden_act": "silu", "hidden_dropout": 0.0, "hidden_size": 5120,
@@ -365,6 +388,15 @@ PUBLISHED = {
         {
             "attention.windows": ((4096,) * 3 + (None,)) * 8, "logit_scale": 0.25, "attention.qk_norm": None,
             "positions.dim": 128, "layout": "shared", "tied_head": True,
+        },
+    ),
+    "deepseek-v2-lite": (
+        _DEEPSEEK2_LITE,
+        {
+            "attention.latent": Latent(512, 128), "attention.head_dim": 192, "positions.dim": 64,
+            "mlp": Experts(64, 6, 1408, "silu", renormalised=False, shared_width=2816),
+            "attention.scales": (192**-0.5 * (0.0707 * math.log(40) + 1) ** 2,) * 27,
+            "positions.scaling.amplitude": 1.0, "positions.scaling.factor": 40.0,
         },
     ),
     "glm-4-9b-chat-hf": (

@@ -55,6 +55,14 @@ _qwen3_moe = _of("qwen3_moe", rope_theta=1e6, head_dim=128, num_experts=128, num
 _gemma, _gemma2 = _of("gemma", head_dim=256, hidden_act="gelu"), _of("gemma2", head_dim=256, sliding_window=4096)
 _gemma3 = _of("gemma3_text", head_dim=256, sliding_window=512, rope_theta=1000000, sliding_window_pattern=6)
 _cohere, _cohere2 = _of("cohere", logit_scale=0.0625), _of("cohere2", logit_scale=0.25, sliding_window=4096)
+_deepseek2 = _of(
+    "deepseek_v2", first_k_dense_replace=1, n_shared_experts=2, num_experts_per_tok=6, kv_lora_rank=512,
+    qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, rope_theta=10000,
+    rope_scaling={
+        "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707,
+        "original_max_position_embeddings": 4096, "type": "yarn",
+    },
+)
 _glm = _of("glm", head_dim=128, partial_rotary_factor=0.5, attention_bias=True)
 _glm4 = _of("glm4", head_dim=128, partial_rotary_factor=0.5, attention_bias=True)
 _granite = _of("granite", embedding_multiplier=12.0, residual_multiplier=0.22, tie_word_embeddings=True)
@@ -228,6 +236,20 @@ SIZES = {
     ),
     "CohereLabs/c4ai-command-a-03-2025": (
         111_057_580_032, _cohere2(256000, 12288, 64, 96, 8, 36864, 131072, rope_theta=50000.0),
+    ),
+    "deepseek-ai/DeepSeek-V2-Lite": (
+        15_706_484_224,
+        _deepseek2(
+            102400, 2048, 27, 16, 16, 10944, 163840, moe_intermediate_size=1408, n_routed_experts=64,
+            q_lora_rank=None, topk_method="greedy", n_group=1, topk_group=1,
+        ),
+    ),
+    "deepseek-ai/DeepSeek-V2": (
+        235_741_434_880,
+        _deepseek2(
+            102400, 5120, 60, 128, 128, 12288, 163840, moe_intermediate_size=1536, n_routed_experts=160,
+            q_lora_rank=1536, topk_method="group_limited_greedy", n_group=8, topk_group=3, routed_scaling_factor=16.0,
+        ),
     ),
     "zai-org/glm-4-9b-hf": (9_399_951_360, _glm(151552, 4096, 40, 32, 2, 13696, 8192)),
     "zai-org/GLM-4-9B-0414": (9_400_279_040, _glm4(151552, 4096, 40, 32, 2, 13696, 32768)),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp
+from tdd.models.spec import DecoderSpec, Experts, Latent, LayerNorm, LearnedPositions, Mlp
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +193,15 @@ class TensorNames:
     experts_in: tuple[str, ...] = ()
     experts_out: str = ""
     router: str = ""
+    shared_in: tuple[str, ...] = ()  # gate and up of the perceptron beside the experts, and its projection back
+    shared_out: str = ""
+    # projections of latent attention: of the queries, of keys and values down and up; `query_norm` and `key_norm` are
+    # between them
+    query_down: str = ""
+    query: str = ""
+    query_up: str = ""  # in place of `query` behind `query_down`
+    kv_down: str = ""
+    kv_up: str = ""
     final_norm: str = "norm"
     head: str = "lm_head"
     inputs_first: bool = False  # true if kernels are stored [in, out] instead of [out, in]
@@ -256,11 +265,17 @@ def _layer(spec: DecoderSpec, names: TensorNames, mlp: Mlp | Experts) -> Iterato
     for path, (name, size) in norms.items():
         yield from _norm(spec, path, names.base + names.layer + name, size)
 
-    mixed = attention.num_heads * attention.head_dim
-    yield from _dense(names, "qkv", names.qkv, width, attention.qkv_widths, attention.qkv_bias, attention.num_heads)
+    mixed = attention.num_heads * attention.value_dim
+    if attention.latent is not None:
+        yield from _latent(spec, names, attention.latent)
+    else:
+        yield from _dense(names, "qkv", names.qkv, width, attention.qkv_widths, attention.qkv_bias, attention.num_heads)
     yield from _dense(names, "attention_out", (names.attention_out,), mixed, (width,), attention.out_bias)
     if isinstance(mlp, Experts):
         yield from _experts(names, mlp, width)
+        if mlp.shared_width:
+            yield from _dense(names, "shared_in", names.shared_in, width, (mlp.shared_width,) * 2, False)
+            yield from _dense(names, "shared_out", (names.shared_out,), mlp.shared_width, (width,), False)
         return
     up = (mlp.width,) * (2 if mlp.gated else 1)
     yield from _dense(names, "mlp_in", names.mlp_in, width, up, mlp.bias)
@@ -281,6 +296,22 @@ def _norm_by_head(path: str, name: str, heads: int, head_dim: int) -> Iterator[S
         yield Slot((path, "scale"), (Piece(name, (head_dim,)),), experts=heads)
     else:
         yield Slot((path, "scale"), (Piece(name, (heads, head_dim)),))
+
+
+def _latent(spec: DecoderSpec, names: TensorNames, latent: Latent) -> Iterator[Slot]:
+    """The projections and norms of latent attention."""
+    attention, width, rotated = spec.attention, spec.width, getattr(spec.positions, "dim", 0)
+    heads, bias, prefix = attention.num_heads, attention.qkv_bias, names.base + names.layer
+    query, inputs = names.query, width
+    if latent.query_rank is not None:
+        query, inputs = names.query_up, latent.query_rank
+        yield from _dense(names, "query_down", (names.query_down,), width, (inputs,), bias)
+        yield Slot(("query_norm", "scale"), (Piece(f"{prefix}{names.query_norm}.weight", (inputs,)),))
+    yield from _dense(names, "query", (query,), inputs, (heads * attention.head_dim,), False)
+    yield from _dense(names, "kv_down", (names.kv_down,), width, (latent.rank + rotated,), bias)
+    yield Slot(("key_norm", "scale"), (Piece(f"{prefix}{names.key_norm}.weight", (latent.rank,)),))
+    up = heads * (attention.head_dim - rotated + latent.value_dim)
+    yield from _dense(names, "kv_up", (names.kv_up,), latent.rank, (up,), False)
 
 
 def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]:
