@@ -313,7 +313,9 @@ class _Block(nn.Module):
             from tdd.models.experts import mixture  # most models have none
 
             kernels = {
-                name: _Kernel(shape, self._std(name == "mlp_out"), self.param_dtype, name=name)()
+                name: _Kernel(
+                    shape, 0.0 if name == "correction" else self._std(name == "mlp_out"), self.param_dtype, name=name
+                )()
                 for name, shape in mlp.kernel_shapes(self.spec.width).items()
             }
             output = mixture(mlp, _ACTIVATIONS[mlp.activation], kernels, inputs, probe)

@@ -27,7 +27,7 @@ def mixture(
 
     Args:
       activation: The function that `experts.activation` names.
-      kernels: "router", "mlp_in" and "mlp_out" in the shapes of `experts.kernel_shapes`.
+      kernels: "router", "mlp_in", "mlp_out" and any "correction" in the shapes of `experts.kernel_shapes`.
       inputs: [B, T, D] float32.
       probe: As in `tdd.kernels.grad_norm`, or None.
 
@@ -44,6 +44,7 @@ def mixture(
         groups=experts.groups,
         kept_groups=experts.kept_groups,
         scale=experts.scale,
+        correction=kernels.get("correction"),
     )
     blocks = grad_norm_experts.in_blocks(chosen.reshape(-1), num_experts=experts.num_experts)
     rows = grad_norm_experts.to_blocks(inputs.reshape(-1, width).astype(kernels["mlp_in"].dtype), blocks)
@@ -61,6 +62,7 @@ def route(
     groups: int = 1,
     kept_groups: int = 1,
     scale: float = 1.0,
+    correction: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Weights [B, T, k] float32 and experts [B, T, k] int32 of each token, from the router's scores [B, T, E].
 
@@ -68,14 +70,23 @@ def route(
     `renormalised`, times `scale`. With several `groups` of consecutive experts they are the largest in the
     `kept_groups` groups whose largest member is largest. Of equal scores the expert with the lower number is taken
     first.
+
+    With a `correction` [E] the probabilities are sigmoids; experts are chosen by their sums with it, and groups by the
+    two largest sums together.
     """
-    probabilities = jax.nn.softmax(scores, axis=-1)
+    in_groups = (*scores.shape[:-1], groups, scores.shape[-1] // groups)
+    if correction is None:
+        probabilities = choice = jax.nn.softmax(scores, axis=-1)
+        of_groups, least = choice.reshape(in_groups).max(-1), 0.0
+    else:
+        probabilities = jax.nn.sigmoid(scores)
+        choice = probabilities + correction.astype(jnp.float32)
+        of_groups, least = lax.top_k(choice.reshape(in_groups), min(2, in_groups[-1]))[0].sum(-1), -jnp.inf
     if kept_groups < groups:
-        best = probabilities.reshape(*scores.shape[:-1], groups, -1).max(-1)
-        kept = jax.nn.one_hot(lax.top_k(best, kept_groups)[1], groups).sum(-2) > 0
-        within = jnp.repeat(kept, scores.shape[-1] // groups, axis=-1)
-        probabilities = jnp.where(within, probabilities, 0.0)
-    weights, chosen = lax.top_k(probabilities, top_k)
+        kept = jax.nn.one_hot(lax.top_k(of_groups, kept_groups)[1], groups).sum(-2) > 0
+        choice = jnp.where(jnp.repeat(kept, in_groups[-1], axis=-1), choice, least)
+    chosen = lax.top_k(choice, top_k)[1]
+    weights = jnp.take_along_axis(probabilities, chosen, axis=-1)
     if renormalised:
         weights = weights / weights.sum(-1, keepdims=True)
     return weights * scale, chosen.astype(jnp.int32)

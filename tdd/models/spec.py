@@ -168,7 +168,10 @@ class Experts:
     """A mixture of E gated perceptrons without biases, k of them for each token: sum over those of s p_e mlp_e(x).
 
     p = softmax(x W_router), in float32; the k largest count, of the groups of experts with the largest members where
-    there are several groups. One more perceptron, which every token meets, may be added.
+    there are several groups. With `corrected`, p = sigmoid(x W_router), experts are chosen by p plus a trained number
+    of each, and groups by the sum of their two largest. One more perceptron, which every token meets, may be added.
+
+    Reference: DeepSeek-AI (2024, arXiv:2412.19437), section 2.1.2, for `corrected`.
     """
 
     num_experts: int  # E
@@ -180,6 +183,7 @@ class Experts:
     kept_groups: int = 1  # groups in which a token's experts may lie
     scale: float = 1.0  # s
     shared_width: int = 0  # F of the perceptron that every token meets, or 0 without it
+    corrected: bool = False  # True if p is a sigmoid, and experts are chosen by corrected numbers
     gated: ClassVar[bool] = True  # as in `Mlp`; always these
     bias: ClassVar[bool] = False
 
@@ -196,7 +200,9 @@ class Experts:
 
     def kernel_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         """Shapes of the routed kernels in a stream of width D; gate and up are side by side in "mlp_in"."""
+        correction = {"correction": (self.num_experts,)} if self.corrected else {}
         return {
+            **correction,
             "router": (width, self.num_experts),
             "mlp_in": (self.num_experts, width, 2 * self.width),
             "mlp_out": (self.num_experts, self.width, width),

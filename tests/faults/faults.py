@@ -800,6 +800,13 @@ SHARDS = (
         ("tests/models/test_experts.py",),
     ),
     Fault(
+        "experts: the correction enters the weights",
+        "tdd/models/experts.py",
+        "weights = jnp.take_along_axis(probabilities, chosen, axis=-1)",
+        "weights = jnp.take_along_axis(choice, chosen, axis=-1)",
+        ("tests/models/test_experts.py",),
+    ),
+    Fault(
         "deepseek: YaRN does not change the factor on scores",
         "tdd/models/families/deepseek.py",
         "return plain * (0.1 * weight * math.log(positions.scaling.factor) + 1.0) ** 2",

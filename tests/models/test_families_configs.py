@@ -134,6 +134,8 @@ REFUSED = {
     "deepseek_v2 sums": ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob=True, which changes"),
     "deepseek_v2 experts": ("deepseek_v2", {"first_k_dense_replace": 3}, "leaves none of 3 layers with experts"),
     "deepseek_v2 keys": ("deepseek_v2", {"num_key_value_heads": 2}, "latent needs num_kv_heads equal to num_heads"),
+    "deepseek_v3 scores": ("deepseek_v3", {"scoring_func": "softmax"}, "scoring_func='softmax', which changes"),
+    "deepseek_v3 rotary width": ("deepseek_v3", {"head_dim": 8}, "head_dim=8, but qk_rope_head_dim=4"),
     "granite scaling": ("granite", {"logits_scaling": 0}, "logits_scaling must be a positive number, got 0"),
     "olmo clip": ("olmo", {"clip_qkv": -1.0}, "qkv_clip must be a positive number, got -1.0"),
     "phi3 factors": (

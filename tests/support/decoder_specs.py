@@ -141,6 +141,12 @@ SPECS = {
         tied_head=False,
         layer_mlps=(_GATED, Experts(6, 2, 10, "silu", False, groups=3, kept_groups=2, scale=1.5, shared_width=9)),
     ),
+    "deepseek, corrected": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=2),
+        {"latent": Latent(rank=6, value_dim=5), **_PLAIN},
+        Experts(6, 2, 10, "silu", groups=3, kept_groups=2, scale=1.5, shared_width=9, corrected=True),
+    ),
     "qwen3_moe, a dense layer": _spec(
         RmsNorm(),
         RotaryPositions(POSITIONS, dim=4),

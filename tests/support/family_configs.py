@@ -61,6 +61,10 @@ _DEEPSEEK2 = {
     "topk_group": 2, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "kv_lora_rank": 12,
     "q_lora_rank": 14, "pad_token_id": 0, "norm_topk_prob": False,
 }
+_DEEPSEEK3 = {
+    **{key: value for key, value in _DEEPSEEK2.items() if key != "topk_method"},
+    "model_type": "deepseek_v3", "norm_topk_prob": True, "num_nextn_predict_layers": 0,
+}
 _GLM = {
     **_LLAMA, "model_type": "glm", "head_dim": 8, "rope_theta": 100.0, "partial_rotary_factor": 0.5,
     "attention_bias": True, "pad_token_id": 0, "eos_token_id": 1,
@@ -150,6 +154,7 @@ CONFIGURATIONS = {
         **_DEEPSEEK2, "q_lora_rank": None, "topk_method": "greedy", "n_group": 1, "topk_group": 1,
         "routed_scaling_factor": 1.0, "rope_scaling": _MSCALE,
     },
+    "deepseek_v3": _DEEPSEEK3,
     "glm": _GLM,
     "glm4": _GLM4,
     "granite": _GRANITE,
@@ -176,8 +181,8 @@ CONFIGURATIONS = {
 
 ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma",
-    "gemma2", "gemma3_text", "cohere", "cohere2", "deepseek_v2", "glm", "glm4", "granite", "stablelm, as its 12B",
-    "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "gemma2", "gemma3_text", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "glm", "glm4", "granite",
+    "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
 
@@ -271,6 +276,12 @@ VARIANTS = {
     },
     "deepseek_v2, two dense layers, yarn": {
         **_DEEPSEEK2, "first_k_dense_replace": 2, "rope_scaling": {**_MSCALE, "mscale": 1.3},
+    },
+    "deepseek_v3, plain numbers, one group, no query rank": {
+        **_DEEPSEEK3, "norm_topk_prob": False, "n_group": 1, "topk_group": 1, "q_lora_rank": None,
+    },
+    "deepseek_v3, halves, one of three groups, yarn": {
+        **_DEEPSEEK3, "rope_interleave": False, "topk_group": 1, "rope_scaling": _MSCALE, "attention_bias": True,
     },
     "glm, no biases, all turns, tied": {
         **_GLM, "attention_bias": False, "partial_rotary_factor": 1.0, "tie_word_embeddings": True,

@@ -63,6 +63,10 @@ _deepseek2 = _of(
         "original_max_position_embeddings": 4096, "type": "yarn",
     },
 )
+_deepseek3 = _of(
+    "deepseek_v3", kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128, norm_topk_prob=True,
+    scoring_func="sigmoid", topk_method="noaux_tc",
+)
 _glm = _of("glm", head_dim=128, partial_rotary_factor=0.5, attention_bias=True)
 _glm4 = _of("glm4", head_dim=128, partial_rotary_factor=0.5, attention_bias=True)
 _granite = _of("granite", embedding_multiplier=12.0, residual_multiplier=0.22, tie_word_embeddings=True)
@@ -249,6 +253,19 @@ SIZES = {
         _deepseek2(
             102400, 5120, 60, 128, 128, 12288, 163840, moe_intermediate_size=1536, n_routed_experts=160,
             q_lora_rank=1536, topk_method="group_limited_greedy", n_group=8, topk_group=3, routed_scaling_factor=16.0,
+        ),
+    ),
+    # published in float8, which is refused; so are copies in bfloat16, without the layer that predicts further tokens
+    "deepseek-ai/DeepSeek-V3": (
+        671_026_419_200,
+        _deepseek3(
+            129280, 7168, 61, 128, 128, 18432, 163840, moe_intermediate_size=2048, n_routed_experts=256,
+            n_shared_experts=1, num_experts_per_tok=8, q_lora_rank=1536, routed_scaling_factor=2.5, rope_theta=10000,
+            n_group=8, topk_group=4, num_nextn_predict_layers=1, first_k_dense_replace=3,
+            rope_scaling={
+                "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+                "original_max_position_embeddings": 4096, "type": "yarn",
+            },
         ),
     ),
     "zai-org/glm-4-9b-hf": (9_399_951_360, _glm(151552, 4096, 40, 32, 2, 13696, 8192)),

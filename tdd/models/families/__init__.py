@@ -30,7 +30,7 @@ class _Families(Mapping[str, Family]):
         "llama": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
         "gemma": ("gemma", "gemma2", "gemma3_text"),
         "cohere": ("cohere", "cohere2"),
-        "deepseek": ("deepseek_v2",),
+        "deepseek": ("deepseek_v2", "deepseek_v3"),
         "glm": ("glm", "glm4"),
         "granite": ("granite",),
         "stablelm": ("stablelm",),

@@ -193,6 +193,7 @@ class TensorNames:
     experts_in: tuple[str, ...] = ()
     experts_out: str = ""
     router: str = ""
+    correction: str = ""  # what is added to the scores to choose experts, with any ".weight"
     shared_in: tuple[str, ...] = ()  # gate and up of the perceptron beside the experts, and its projection back
     shared_out: str = ""
     # projections of latent attention: of the queries, of keys and values down and up; `query_norm` and `key_norm` are
@@ -319,6 +320,8 @@ def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]
     number, prefix = experts.num_experts, names.base + names.layer
     router = Piece(f"{prefix}{names.router}.weight", (number, width), True)
     yield Slot(("router", "kernel"), (router,))
+    if experts.corrected:
+        yield Slot(("correction", "kernel"), (Piece(prefix + names.correction, (number,)),))
     for path, stored, inputs, outputs in (
         ("mlp_in", names.experts_in, width, 2 * experts.width),
         ("mlp_out", (names.experts_out,), experts.width, width),
