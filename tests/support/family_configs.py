@@ -56,9 +56,9 @@ _COHERE2 = {
 }
 _DEEPSEEK2 = {
     **_LLAMA, "model_type": "deepseek_v2", "num_hidden_layers": 3, "num_key_value_heads": 4, "rope_theta": 100.0,
-    "first_k_dense_replace": 1, "moe_intermediate_size": 10, "n_routed_experts": 6, "num_experts_per_tok": 2,
+    "first_k_dense_replace": 1, "moe_intermediate_size": 12, "n_routed_experts": 6, "num_experts_per_tok": 2,
     "n_shared_experts": 2, "routed_scaling_factor": 1.5, "topk_method": "group_limited_greedy", "n_group": 3,
-    "topk_group": 2, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "kv_lora_rank": 12,
+    "topk_group": 2, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "kv_lora_rank": 18,
     "q_lora_rank": 14, "pad_token_id": 0, "norm_topk_prob": False,
 }
 _DEEPSEEK3 = {

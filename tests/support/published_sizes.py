@@ -255,7 +255,7 @@ SIZES = {
             q_lora_rank=1536, topk_method="group_limited_greedy", n_group=8, topk_group=3, routed_scaling_factor=16.0,
         ),
     ),
-    # published in float8, which is refused; so are copies in bfloat16, without the layer that predicts further tokens
+    # in bfloat16, without the layer that predicts further tokens; its own files are float8, which is refused
     "deepseek-ai/DeepSeek-V3": (
         671_026_419_200,
         _deepseek3(
