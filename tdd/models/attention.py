@@ -35,7 +35,7 @@ class PrefixCache(NamedTuple):
     """Keys and values of the first positions of a sequence, in every layer; or in one layer, without the first axis."""
 
     key: jax.Array  # [L, 1, P, G, d] float32, after any rotation
-    value: jax.Array  # [L, 1, P, G, d] float32
+    value: jax.Array  # [L, 1, P, G, e] float32
     num_real: jax.Array | None  # [] int32, number of tokens before the padding, or None without padding
 
     @property
@@ -75,15 +75,15 @@ def attend(
     Args:
       query: [B, T, H, d] float32, scaled already.
       key: [B, T, G, d], each shared by H / G consecutive query heads.
-      value: [B, T, G, d].
+      value: [B, T, G, e]; one kernel does all of it only where e = d.
       dtype: The type of the model's weights.
       window: A token at i sees j with 0 <= i - j < window, positions counted from the first of the prefix; None for
         all before it. An array is one number that is not known while tracing; it saves nothing.
       soft_cap: c in cap(x) = c tanh(x / c), or None.
-      past: Keys and values [1, P, G, d] of a prefix of every row in this layer, or None.
+      past: Keys and values [1, P, G, d or e] of a prefix of every row in this layer, or None.
 
     Returns:
-      [B, T, H d] float32.
+      [B, T, H e] float32.
     """
     known = window if isinstance(window, int) else None
     form = functools.partial(_in_blocks, window=known, soft_cap=soft_cap)
@@ -92,7 +92,8 @@ def attend(
         "default": functools.partial(form, dtype=dtype),
     }
     at_run_time = None if known is not None else window
-    if past is None and at_run_time is None and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16):
+    alike = query.shape[-1] == value.shape[-1]
+    if alike and past is None and at_run_time is None and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16):
         if soft_cap is None and _cudnn_takes(query.shape[-1]):
             forms["cuda"] = functools.partial(_by_cudnn, window=known, dtype=dtype)
         if platforms.fused_on("tpu") and jnp.dtype(dtype) == jnp.bfloat16:
@@ -132,7 +133,7 @@ def _in_blocks(
 ) -> jax.Array:
     """`attend` in blocks of queries, with the factors of its products in `dtype`."""
     batch, length, heads, width = query.shape
-    groups = key.shape[2]
+    groups, value_width = value.shape[2:]
     product = functools.partial(_product, dtype=dtype)
     query = jnp.moveaxis(query.reshape(batch, length, groups, heads // groups, width), 1, 3)  # [B, G, H/G, T, d]
     key, value = jnp.moveaxis(key, 1, 2), jnp.moveaxis(value, 1, 2)  # [B, G, T, d]
@@ -163,7 +164,7 @@ def _in_blocks(
         if past is not None:
             values = values + product(weights[1], past.value[0], "bghts,sgd->bghtd")
         mixed.append(values / total)
-    return jnp.moveaxis(jnp.concatenate(mixed, axis=3), 3, 1).reshape(batch, length, heads * width)
+    return jnp.moveaxis(jnp.concatenate(mixed, axis=3), 3, 1).reshape(batch, length, heads * value_width)
 
 
 def _product(left: jax.Array, right: jax.Array, subscripts: str, dtype: Any) -> jax.Array:

@@ -110,7 +110,7 @@ def temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: i
     scores = 2 * 4 * batch * attention.num_heads * queries * length
     mixing = 3 * stream + 2 * qkv + scores
     inner = (
-        5 * rows * mlp.top_k * (3 * mlp.width + 2 * spec.width)  # padding of the blocks included
+        rows * (5 * mlp.top_k * (3 * mlp.width + 2 * spec.width) + 12 * mlp.shared_width)  # with padding of the blocks
         if isinstance(mlp, Experts)
         else 4 * rows * mlp.width * (3 if mlp.gated else 2)
         for mlp in {*spec.mlps}

@@ -46,7 +46,7 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array, *, remat: bool = False) -> jax.Array:
-    """The residual stream after the final norm and any projection: what the readout multiplies.
+    """The residual stream after the final norm, any projection and the logits' scale: what the readout multiplies.
 
     Args:
       tokens: [B, T] integer token ids, T <= spec.max_length. An id of V or more gives NaN.
@@ -175,6 +175,7 @@ class _Decoder(nn.Module):
             stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
         if spec.embedding_width is not None:
             stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
+        stream = _scaled(stream, spec.logit_scale)
         if self.is_initializing() and not spec.tied_head:
             _Kernel((spec.vocab_size, spec.embedded_width), _INIT_STD, dtype, name="head")()  # used outside (`readout`)
         return stream, jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
@@ -201,21 +202,26 @@ class _Block(nn.Module):
             ("mlp", functools.partial(self._mlp, probe=probe)),
         )
         given = stream
+        shared = self._norm("attention_norm", stream, probe) if layout == "shared" else None
+        scaled = functools.partial(_scaled, factor=self.spec.residual_scale)
         for name, part in parts:
             if layout == "post":
-                stream = self._norm(f"{name}_norm", stream + part(stream), probe)
+                stream = self._norm(f"{name}_norm", stream + scaled(part(stream)), probe)
                 continue
             if layout == "branch":
-                stream = stream + self._norm(f"{name}_norm", part(stream), probe)
+                stream = stream + scaled(self._norm(f"{name}_norm", part(stream), probe))
                 continue
-            output = part(self._norm(f"{name}_norm", given if layout == "parallel" else stream, probe))
+            if shared is None:
+                output = part(self._norm(f"{name}_norm", given if layout == "parallel" else stream, probe))
+            else:
+                output = part(shared)
             if layout == "sandwich":
                 output = self._norm(f"{name}_post_norm", output, probe)
-            stream = stream + output
+            stream = stream + scaled(output)
         return stream, (cache[0], cache[1]) if self.keep else None
 
-    def _norm(self, name: str, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
-        return _Norm(self.spec.norm, self.param_dtype, name=name)(inputs, probe)
+    def _norm(self, name: str, inputs: jax.Array, probe: jax.Array | None, *, by_head: bool = False) -> jax.Array:
+        return _Norm(self.spec.norm, self.param_dtype, by_head, name=name)(inputs, probe)
 
     def _dense(
         self, name: str, features: int, bias: bool, inputs: jax.Array, probe: jax.Array | None, *, out: bool = False
@@ -233,6 +239,28 @@ class _Block(nn.Module):
         cache: list[jax.Array],
     ) -> jax.Array:
         attention, probe, past = self.spec.attention, of_layer["probe"], of_layer["past"]
+        if turns is not None and (kind := of_layer["turns"]) is not None:
+            turns = turns[0][kind], turns[1][kind]
+        heads = self._heads if attention.latent is None else self._latent_heads
+        query, key, value = heads(inputs, probe, turns)
+        cache += [key, value]
+        window = self.window if of_layer["window"] is None else of_layer["window"]
+        mixed = attend(
+            query * of_layer["scale"],
+            key,
+            value,
+            dtype=self.variables["params"]["qkv" if attention.latent is None else "kv_up"]["kernel"].dtype,
+            window=window,
+            soft_cap=attention.soft_cap,
+            past=past,
+        )
+        return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
+
+    def _heads(
+        self, inputs: jax.Array, probe: jax.Array | None, turns: tuple[jax.Array, jax.Array] | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries [B, T, H, d], keys and values [B, T, G, d]."""
+        attention = self.spec.attention
         batch, length, _ = inputs.shape
         widths = attention.qkv_widths
         fused = self._dense("qkv", sum(widths), attention.qkv_bias, inputs, probe)
@@ -242,45 +270,71 @@ class _Block(nn.Module):
         query, key, value = (
             part.reshape(batch, length, part.shape[-1] // attention.head_dim, attention.head_dim) for part in parts
         )
-        if attention.qk_norm == "head":
-            query, key = self._norm("query_norm", query, probe), self._norm("key_norm", key, probe)
+        if attention.qk_norm in ("head", "each"):
+            norm = functools.partial(self._norm, probe=probe, by_head=attention.qk_norm == "each")
+            query, key = norm("query_norm", query), norm("key_norm", key)
         if (limit := attention.qkv_clip) is not None:
             query, key, value = (jnp.clip(part, -limit, limit) for part in (query, key, value))
-        if turns is not None:
-            if (kind := of_layer["turns"]) is not None:
-                turns = turns[0][kind], turns[1][kind]
-            query, key = rotate(query, *turns), rotate(key, *turns)
-        cache += [key, value]
-        window = self.window if of_layer["window"] is None else of_layer["window"]
-        mixed = attend(
-            query * of_layer["scale"],
-            key,
-            value,
-            dtype=self.variables["params"]["qkv"]["kernel"].dtype,
-            window=window,
-            soft_cap=attention.soft_cap,
-            past=past,
-        )
-        return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
+        return self._turned(query, turns), self._turned(key, turns), value
+
+    def _latent_heads(
+        self, inputs: jax.Array, probe: jax.Array | None, turns: tuple[jax.Array, jax.Array] | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries and keys [B, T, H, d], of which the last coordinates turn, and values [B, T, H, e]."""
+        attention, positions = self.spec.attention, self.spec.positions
+        latent = attention.latent
+        assert latent is not None
+        assert isinstance(positions, RotaryPositions)
+        heads, bias, plain = attention.num_heads, attention.qkv_bias, attention.head_dim - positions.dim
+        norm = RmsNorm(latent.eps)
+        narrow = inputs
+        if latent.query_rank is not None:
+            narrow = self._dense("query_down", latent.query_rank, bias, inputs, probe)
+            narrow = _Norm(norm, self.param_dtype, name="query_norm")(narrow, probe)
+        query = self._dense("query", heads * attention.head_dim, False, narrow, probe)
+        query = query.reshape(*inputs.shape[:2], heads, attention.head_dim)
+        down = self._dense("kv_down", latent.rank + positions.dim, bias, inputs, probe)
+        narrow, shared = jnp.split(down, [latent.rank], -1)
+        narrow = _Norm(norm, self.param_dtype, name="key_norm")(narrow, probe)
+        both = self._dense("kv_up", heads * (plain + latent.value_dim), False, narrow, probe)
+        key, value = jnp.split(both.reshape(*inputs.shape[:2], heads, plain + latent.value_dim), [plain], -1)
+        turned = jnp.broadcast_to(self._turned(shared[:, :, None], turns), (*key.shape[:3], positions.dim))
+        query = jnp.concatenate([query[..., :plain], self._turned(query[..., plain:], turns)], -1)
+        return query, jnp.concatenate([key, turned], -1), value
+
+    def _turned(self, heads: jax.Array, turns: tuple[jax.Array, jax.Array] | None) -> jax.Array:
+        if turns is None:
+            return heads
+        return rotate(heads, *turns, interleaved=getattr(self.spec.positions, "interleaved", False))
 
     def _mlp(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
         mlp = self.mlp
-        activation = _ACTIVATIONS[mlp.activation]
         if isinstance(mlp, Experts):
             from tdd.models.experts import mixture  # most models have none
 
             kernels = {
-                name: _Kernel(shape, self._std(name == "mlp_out"), self.param_dtype, name=name)()
+                name: _Kernel(
+                    shape, 0.0 if name == "correction" else self._std(name == "mlp_out"), self.param_dtype, name=name
+                )()
                 for name, shape in mlp.kernel_shapes(self.spec.width).items()
             }
-            return mixture(mlp, activation, kernels, inputs, probe)
-        inner = self._dense("mlp_in", mlp.width * (2 if mlp.gated else 1), mlp.bias, inputs, probe)
+            output = mixture(mlp, _ACTIVATIONS[mlp.activation], kernels, inputs, probe)
+            if mlp.shared_width:
+                shared = Mlp(mlp.shared_width, mlp.activation, gated=True, bias=False)
+                output = output + self._perceptron("shared", shared, inputs, probe)
+            return output
+        return self._perceptron("mlp", mlp, inputs, probe)
+
+    def _perceptron(self, name: str, mlp: Mlp, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
+        """One perceptron, whose parameters begin with the name."""
+        activation = _ACTIVATIONS[mlp.activation]
+        inner = self._dense(f"{name}_in", mlp.width * (2 if mlp.gated else 1), mlp.bias, inputs, probe)
         if mlp.gated:
             gate, up = jnp.split(inner, 2, axis=-1)
             inner = activation(gate) * up
         else:
             inner = activation(inner)
-        return self._dense("mlp_out", self.spec.width, mlp.bias, inner, probe, out=True)
+        return self._dense(f"{name}_out", self.spec.width, mlp.bias, inner, probe, out=True)
 
 
 class _Embedding(nn.Module):
@@ -311,6 +365,7 @@ class _Norm(nn.Module):
 
     norm: LayerNorm | RmsNorm
     param_dtype: Any
+    by_head: bool = False  # true if each entry of the last axis but one has a scale of its own, and none a bias
 
     @nn.compact
     def __call__(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
@@ -323,10 +378,15 @@ class _Norm(nn.Module):
             return normed
         plus_one = isinstance(self.norm, RmsNorm) and self.norm.plus_one
         initial = nn.initializers.zeros if plus_one else nn.initializers.ones
-        factor = self.param("scale", initial, inputs.shape[-1:], self.param_dtype)
+        factor = self.param("scale", initial, inputs.shape[-2 if self.by_head else -1 :], self.param_dtype)
         factor = factor.astype(jnp.float32) + float(plus_one)
-        output = normed * factor if probe is None else grad_norm.scale(normed, factor, probe)
-        return _biased(self, output, probe) if isinstance(self.norm, LayerNorm) else output
+        if probe is None:
+            output = normed * factor
+        else:
+            flat = normed.reshape(*inputs.shape[: inputs.ndim - factor.ndim], factor.size)
+            output = grad_norm.scale(flat, factor.reshape(-1), probe).reshape(inputs.shape)
+        biased = isinstance(self.norm, LayerNorm) and self.norm.bias and not self.by_head
+        return _biased(self, output, probe) if biased else output
 
 
 class _Dense(nn.Module):
@@ -366,6 +426,11 @@ def _biased(module: Any, inputs: jax.Array, probe: jax.Array | None) -> jax.Arra
     """Add the module's bias, over the last axis."""
     bias = module.param("bias", nn.initializers.zeros, inputs.shape[-1:], module.param_dtype).astype(jnp.float32)
     return inputs + bias if probe is None else grad_norm.add_bias(inputs, bias, probe)
+
+
+def _scaled(values: jax.Array, factor: float) -> jax.Array:
+    """Values times a factor; a factor of 1 leaves no operation in the program."""
+    return values if factor == 1 else values * factor
 
 
 def _turns(

@@ -102,6 +102,7 @@ def activation_bytes(spec: DecoderSpec, batch: int, length: int) -> int:
     for mlp in spec.mlps:
         if isinstance(mlp, Experts):
             inner += mlp.top_k * (6 * mlp.width + 4 * spec.width) + 3 * mlp.num_experts  # a quarter of it pads blocks
+            inner += 5 * mlp.shared_width
         else:
             inner += mlp.width * (5 if mlp.gated else 4)
     values = 8 * spec.width + 3 * sum(attention.qkv_widths) + 2 * attention.num_heads * length

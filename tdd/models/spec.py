@@ -21,26 +21,31 @@ from tdd.validate.files import check_choice, check_divides, check_positive
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 """Elementwise nonlinearity: `gelu` is x Phi(x), `gelu_tanh` its tanh approximation."""
 
-Layout = Literal["pre", "post", "parallel", "sandwich", "branch"]
+Layout = Literal["pre", "post", "parallel", "shared", "sandwich", "branch"]
 """Places of the norms in a block, with h the residual stream:
 
 pre:       h += attention(norm(h));            h += mlp(norm(h))
 post:      h = norm(h + attention(h));         h = norm(h + mlp(h))
 parallel:  h += attention(norm(h)) + mlp(other norm(h))
+shared:    n = norm(h);                        h += attention(n) + mlp(n)
 sandwich:  h += norm(attention(norm(h)));      h += norm(mlp(norm(h)))
 branch:    h += norm(attention(h));            h += norm(mlp(h))
+
+What is added to h is multiplied by the spec's `residual_scale` first.
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerNorm:
-    """(x - mean) / sqrt(biased variance + eps), over the width; if `affine`, times a scale and plus a bias."""
+    """(x - mean) / sqrt(biased variance + eps), over the width; if `affine`, times a scale, and plus a `bias`."""
 
     eps: float = 1e-5
     affine: bool = True
+    bias: bool = True
 
     def __post_init__(self) -> None:
         check_positive(eps=self.eps)
+        object.__setattr__(self, "bias", self.bias and self.affine)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +76,26 @@ class LearnedPositions:
 
 
 @dataclasses.dataclass(frozen=True)
+class Latent:
+    """Keys and values of all heads from one narrow vector a token, and one rotated key that the heads share.
+
+    With [c, r] = x W_kv_down (of widths `rank` and that of the rotary positions), [k_h, v_h] = norm(c) W_kv_up for each
+    head h: its key is k_h beside the rotated r, its value v_h. Queries are x W_query, or norm(x W_query_down) W_query,
+    and their last coordinates turn. Norms are root-mean-square norms.
+
+    Reference: DeepSeek-AI (2024, arXiv:2405.04434), section 2.1.
+    """
+
+    rank: int  # width of c
+    value_dim: int  # width of the value of one head
+    query_rank: int | None = None  # width of x W_query_down, or None without it
+    eps: float = 1e-6  # of the norms
+
+    def __post_init__(self) -> None:
+        check_positive(rank=self.rank, value_dim=self.value_dim, query_rank=self.query_rank or 1, eps=self.eps)
+
+
+@dataclasses.dataclass(frozen=True)
 class Attention:
     """Causal multi-head self-attention, softmax(cap(scale * q k^T)) v."""
 
@@ -84,14 +109,19 @@ class Attention:
     soft_cap: float | None = None  # c in cap(x) = c tanh(x / c), or None
     qkv_bias: bool = True  # True if queries, keys and values have biases
     out_bias: bool = True  # True if the projection back has one
-    # what is normalised before the rotation, by the spec's norm with scales of its own: each head of queries and keys,
-    # or all heads of the queries together and all of the keys ("full"), or None
-    qk_norm: Literal["head", "full"] | None = None
+    # what is normalised before the rotation, by the spec's norm with scales of its own: each head of queries and keys
+    # with one scale for all heads ("head"), or with a scale for each and no bias ("each"); or all heads of the queries
+    # together and all of the keys ("full"); or None
+    qk_norm: Literal["head", "each", "full"] | None = None
     # queries, keys and values are clipped to plus and minus this, after any norm and before the rotation; or None
     qkv_clip: float | None = None
+    # how keys and values are compressed, or None; `qkv_bias` is then that of the projections down
+    latent: Latent | None = None
 
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, head_dim=self.head_dim)
+        if self.latent is not None and (self.kv_heads != self.num_heads or self.qk_norm or self.qkv_clip is not None):
+            raise InputError("latent needs num_kv_heads equal to num_heads, and neither qk_norm nor qkv_clip")
         object.__setattr__(self, "num_kv_heads", self.kv_heads)
         object.__setattr__(self, "windows", tuple(self.windows) or (None,) * len(self.scales))
         check_divides(num_kv_heads=self.kv_heads, num_heads=self.num_heads)
@@ -108,9 +138,14 @@ class Attention:
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
+    def value_dim(self) -> int:
+        """Width of the value of one head."""
+        return self.head_dim if self.latent is None else self.latent.value_dim
+
+    @property
     def qkv_widths(self) -> tuple[int, int, int]:
-        """Columns of queries, keys and values in the fused projection."""
-        return self.num_heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.head_dim
+        """Coordinates of all queries, keys and values of a token: without `latent` columns of the fused projection."""
+        return self.num_heads * self.head_dim, self.kv_heads * self.head_dim, self.kv_heads * self.value_dim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,9 +165,13 @@ class Mlp:
 
 @dataclasses.dataclass(frozen=True)
 class Experts:
-    """A mixture of E gated perceptrons without biases, k of them for each token: sum over those of p_e mlp_e(x).
+    """A mixture of E gated perceptrons without biases, k of them for each token: sum over those of s p_e mlp_e(x).
 
-    p = softmax(x W_router), in float32; the k largest count.
+    p = softmax(x W_router), in float32; the k largest count, of the groups of experts with the largest members where
+    there are several groups. With `corrected`, p = sigmoid(x W_router), experts are chosen by p plus a trained number
+    of each, and groups by the sum of their two largest. One more perceptron, which every token meets, may be added.
+
+    Reference: DeepSeek-AI (2024, arXiv:2412.19437), section 2.1.2, for `corrected`.
     """
 
     num_experts: int  # E
@@ -140,6 +179,11 @@ class Experts:
     width: int  # F of each expert
     activation: Activation  # the nonlinearity of the gate
     renormalised: bool = True  # True if the k weights p_e are divided by their sum
+    groups: int = 1  # groups of E / groups consecutive experts
+    kept_groups: int = 1  # groups in which a token's experts may lie
+    scale: float = 1.0  # s
+    shared_width: int = 0  # F of the perceptron that every token meets, or 0 without it
+    corrected: bool = False  # True if p is a sigmoid, and experts are chosen by corrected numbers
     gated: ClassVar[bool] = True  # as in `Mlp`; always these
     bias: ClassVar[bool] = False
 
@@ -148,10 +192,17 @@ class Experts:
         if self.top_k > self.num_experts:
             raise InputError(f"top_k={self.top_k} exceeds num_experts={self.num_experts}; use at most that")
         check_choice("activation", self.activation, get_args(Activation))
+        check_positive(groups=self.groups, kept_groups=self.kept_groups, scale=self.scale)
+        check_divides(groups=self.groups, num_experts=self.num_experts)
+        within = min(self.kept_groups, self.groups) * (self.num_experts // self.groups)
+        if self.top_k > within:
+            raise InputError(f"top_k={self.top_k} exceeds the {within} experts of kept_groups={self.kept_groups}")
 
     def kernel_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of a layer's kernels in a stream of width D; gate and up are side by side in "mlp_in"."""
+        """Shapes of the routed kernels in a stream of width D; gate and up are side by side in "mlp_in"."""
+        correction = {"correction": (self.num_experts,)} if self.corrected else {}
         return {
+            **correction,
             "router": (width, self.num_experts),
             "mlp_in": (self.num_experts, width, 2 * self.width),
             "mlp_out": (self.num_experts, self.width, width),
@@ -162,7 +213,7 @@ class Experts:
 class DecoderSpec:
     """A decoder-only transformer.
 
-    h = scaled embedding[tokens] (+ positions); L blocks; hidden = norm(h); logits = cap(hidden readout^T).
+    h = scaled embedding[tokens] (+ positions); L blocks; hidden = scaled norm(h); logits = cap(hidden readout^T).
     """
 
     vocab_size: int  # V
@@ -181,6 +232,8 @@ class DecoderSpec:
     layer_mlps: tuple[Mlp | Experts, ...] = ()
     final_norm: bool = True  # True if the stream is normalised after the last block
     embedding_scale: float = 1.0  # factor on the token embeddings
+    residual_scale: float = 1.0  # factor on what attention and perceptron add to the stream
+    logit_scale: float = 1.0  # factor on the logits before any cap; `hidden` has it already
     # width of token embeddings and readout; if it is not D, one projection leads into the stream and one out of it.
     # None means D
     embedding_width: int | None = None
@@ -189,6 +242,7 @@ class DecoderSpec:
     def __post_init__(self) -> None:
         check_positive(vocab_size=self.vocab_size, width=self.width, num_layers=self.num_layers)
         check_positive(embedding_scale=self.embedding_scale, embedding_width=self.embedding_width or self.width)
+        check_positive(residual_scale=self.residual_scale, logit_scale=self.logit_scale)
         if self.embedding_width == self.width:
             object.__setattr__(self, "embedding_width", None)
         check_choice("layout", self.layout, get_args(Layout))
@@ -198,8 +252,11 @@ class DecoderSpec:
             if len(values) != self.num_layers:
                 raise InputError(f"{name} must hold one value a layer ({self.num_layers}), got {len(values)}")
         for kind in filter(None, self.layer_positions):
-            if getattr(self.positions, "dim", None) != kind.dim or kind.max_length < self.max_length:
-                raise InputError(f"layer_positions must turn as many coordinates as positions, as far; got {kind}")
+            same = isinstance(self.positions, RotaryPositions) and (
+                (kind.dim, kind.interleaved) == (self.positions.dim, self.positions.interleaved)
+            )
+            if not same or kind.max_length < self.max_length:
+                raise InputError(f"layer_positions must turn the same pairs as positions, as far; got {kind}")
         if set(self.layer_positions) == {self.positions}:
             object.__setattr__(self, "layer_positions", ())
         if self.layer_mlps and self.mlp not in self.layer_mlps:
@@ -209,6 +266,8 @@ class DecoderSpec:
         rotated, head_dim = getattr(self.positions, "dim", 0), self.attention.head_dim
         if rotated > head_dim:
             raise InputError(f"dim={rotated} coordinates cannot turn in a head of width {head_dim}; use at most that")
+        if self.attention.latent is not None and not 0 < rotated < head_dim:
+            raise InputError(f"latent needs rotary positions on a part of each head, got {self.positions}")
         if self.soft_cap is not None:
             check_positive(soft_cap=self.soft_cap)
 

@@ -39,6 +39,27 @@ def close(found, expected, lm):
     rounding.assert_close(found, expected, roundings=chain, scale=np.abs(expected).max())
 
 
+def test_experts_lie_in_the_groups_with_the_largest_members():
+    """Of three pairs the second and third hold the two largest; the next largest lies in the first."""
+    scores = np.log([[[0.2, 0.19, 0.05, 0.21, 0.3, 0.05]]])
+    weights, chosen = route(jnp.asarray(scores), 3, renormalised=False, groups=3, kept_groups=2, scale=2.0)
+    assert chosen.tolist() == [[[4, 3, 2]]]
+    np.testing.assert_allclose(weights, [[[0.6, 0.42, 0.1]]], rtol=1e-6)
+    assert route(jnp.asarray(scores), 3, renormalised=False)[1].tolist() == [[[4, 3, 0]]]
+    every = route(jnp.asarray(scores), 3, renormalised=False, groups=3, kept_groups=3)
+    assert every[1].tolist() == [[[4, 3, 0]]]
+
+
+def test_corrected_choices_leave_the_weights_alone():
+    """The last pair wins by its correction, and its best expert, least by probability, is chosen with that weight."""
+    scores, correction = np.array([[[2.0, -1.0, 1.0, 0.5, -2.0, 0.0]]]), np.array([0, 0, 0, 0, 1.5, 0.5])
+    p = 1 / (1 + np.exp(-scores[0, 0]))
+    given = {"groups": 3, "kept_groups": 2, "correction": jnp.asarray(correction)}
+    weights, chosen = route(jnp.asarray(scores), 3, renormalised=True, scale=2.5, **given)
+    assert chosen.tolist() == [[[4, 5, 2]]]
+    np.testing.assert_allclose(weights[0, 0], 2.5 * p[[4, 5, 2]] / p[[4, 5, 2]].sum(), rtol=1e-6)
+
+
 def reference(choice, kernels, inputs):
     """Every expert on every token, in float64; of a token's probabilities all but the k largest become 0."""
     x, router, mlp_in, mlp_out = (

@@ -109,6 +109,7 @@ def test_keys_that_nothing_reads(tmp_path, model_type, caplog):
 
 REFUSED = {
     "activation": ("llama", {"hidden_act": "mish"}, "hidden_act='mish' is not supported; supported: gelu_new"),
+    "gemma second activation": ("gemma", {"hidden_activation": "relu"}, "hidden_activation='relu', which changes"),
     "gemma2 activation": ("gemma2", {"hidden_act": "gelu"}, "hidden_act='gelu', which changes the computation"),
     "gemma2 both ways": ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True, which"),
     "gemma2 windows": ("gemma2", {"sliding_window_size": 7}, "sliding_window_size=7, but sliding_window=5"),
@@ -126,6 +127,16 @@ REFUSED = {
         },
         "rope_local_base_freq=50.0, but rope_parameters.sliding_attention=7.0",
     ),
+    "cohere scale": ("cohere", {"logit_scale": 0.0}, "logit_scale must be a positive number, got 0.0"),
+    "cohere2 blocks": ("cohere2", {"use_parallel_block": False}, "use_parallel_block=False, which changes"),
+    "deepseek_v2 choice": ("deepseek_v2", {"topk_method": "noaux_tc"}, "topk_method='noaux_tc' is not supported"),
+    "deepseek_v2 scores": ("deepseek_v2", {"scoring_func": "sigmoid"}, "scoring_func='sigmoid', which changes"),
+    "deepseek_v2 sums": ("deepseek_v2", {"norm_topk_prob": True}, "norm_topk_prob=True, which changes"),
+    "deepseek_v2 experts": ("deepseek_v2", {"first_k_dense_replace": 3}, "leaves none of 3 layers with experts"),
+    "deepseek_v2 keys": ("deepseek_v2", {"num_key_value_heads": 2}, "latent needs num_kv_heads equal to num_heads"),
+    "deepseek_v3 scores": ("deepseek_v3", {"scoring_func": "softmax"}, "scoring_func='softmax', which changes"),
+    "deepseek_v3 rotary width": ("deepseek_v3", {"head_dim": 8}, "head_dim=8, but qk_rope_head_dim=4"),
+    "granite scaling": ("granite", {"logits_scaling": 0}, "logits_scaling must be a positive number, got 0"),
     "olmo clip": ("olmo", {"clip_qkv": -1.0}, "qkv_clip must be a positive number, got -1.0"),
     "phi3 factors": (
         "phi3",

@@ -116,7 +116,7 @@ def test_files_of_the_bare_model(tmp_path, name):
     assert np.abs(our_logits(lm, params) - saved(name)[2]).max() <= REQUIRED
 
 
-@pytest.mark.parametrize("name", ["mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers"])
+@pytest.mark.parametrize("name", ["mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers", "deepseek_v2"])
 def test_experts_as_torch_holds_them(tmp_path, name):
     """`save_original_format=False` writes a layer's experts as stacks, under other names."""
     folder, model = copied(name, tmp_path / "stacks")

@@ -137,7 +137,7 @@ def test_every_fault_in_one_error(tmp_path, name):
     layer = family.names.base + family.names.layer.format(layer=1)
     gone = f"{layer}{family.names.attention_out}.weight"
     turned = f"{layer}{family.names.experts_out or family.names.mlp_out}.weight".format(expert=2)
-    typed = f"{layer}{family.names.qkv[0]}.weight"
+    typed = f"{layer}{(family.names.kv_up, *family.names.qkv)[-1]}.weight"
     del stored[gone]
     stored[turned] = np.ascontiguousarray(stored[turned].T)
     stored[typed] = stored[typed].astype(np.float64)
@@ -244,7 +244,7 @@ def test_both_names_of_a_head(tmp_path):
         load(folder)
 
 
-@pytest.mark.parametrize("name", ["opt, as its 350M", "gpt_neox", "gemma2", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["opt, as its 350M", "gpt_neox", "gemma2", "qwen3_moe", "stablelm, as its 12B"])
 def test_shards_and_dtype_on_request(tmp_path, name):
     one, _ = write(tmp_path / "one", name)
     many, _ = write(tmp_path / "many", name, shards=3)
@@ -283,7 +283,7 @@ def test_tokenizer_in_one_file_and_a_padded_vocabulary(tmp_path, name):
     assert tokenizer("3 17 39", add_special_tokens=False).input_ids == [3, 17, 39]
 
 
-@pytest.mark.parametrize("name", ["gpt_neox", "mixtral", "qwen3_moe, dense layers"])
+@pytest.mark.parametrize("name", ["gpt_neox", "mixtral", "qwen3_moe, dense layers", "stablelm, as its 12B"])
 def test_a_mesh_shares_the_parameters_out(tmp_path, name):
     folder, _ = write(tmp_path, name)
     plain = load(folder)[1]

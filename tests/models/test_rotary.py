@@ -1,7 +1,17 @@
 import numpy as np
 import pytest
 
-from tdd.models.rotary import YarnScaling
+from tdd.models.rotary import RotaryPositions, YarnScaling, rotate, rotation
+
+
+def test_pairs_of_neighbours_turn_as_pairs_half_a_width_apart():
+    """The same rotation in another order of the coordinates; those behind the first six stay."""
+    heads = np.random.default_rng(0).normal(size=(2, 5, 3, 8)).astype(np.float32)
+    turns = rotation(RotaryPositions(5, 6), 5)
+    order = [0, 2, 4, 1, 3, 5, 6, 7]
+    apart = rotate(heads[..., order], *turns)
+    np.testing.assert_array_equal(rotate(heads, *turns, interleaved=True)[..., order], apart)
+    assert not np.allclose(rotate(heads, *turns), rotate(heads, *turns, interleaved=True))
 
 
 def test_yarn_at_the_ends_of_its_ramp():

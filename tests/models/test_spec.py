@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RotaryPositions
+from tdd.models.spec import Attention, DecoderSpec, Experts, Latent, LayerNorm, LearnedPositions, Mlp, RotaryPositions
 from tdd.validate import InputError
 
 SPEC = DecoderSpec(10, 8, 2, LayerNorm(), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), Mlp(16, "relu"))
@@ -18,6 +18,11 @@ def test_equal_specs_are_one_key():
     assert hash(same) == hash(SPEC)
     assert dataclasses.replace(SPEC, tied_head=False) != SPEC
     assert SPEC.max_length == 6
+
+
+def test_a_norm_without_a_scale_has_no_bias():
+    assert LayerNorm(affine=False) == LayerNorm(affine=False, bias=False)
+    assert LayerNorm() != LayerNorm(bias=False)
 
 
 def test_layers_with_the_same_positions_are_no_exception():
@@ -53,15 +58,19 @@ def test_frozen():
         ),
         (
             lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(6, 2))),
-            "layer_positions must turn as many coordinates as positions, as far",
+            "layer_positions must turn the same pairs as positions, as far",
+        ),
+        (
+            lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(6, 4, interleaved=True))),
+            "layer_positions must turn the same pairs as positions, as far",
         ),
         (
             lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(5, 4))),
-            "layer_positions must turn as many coordinates as positions, as far",
+            "layer_positions must turn the same pairs as positions, as far",
         ),
         (
             lambda: dataclasses.replace(SPEC, layer_positions=(None, RotaryPositions(6, 4))),
-            "layer_positions must turn as many coordinates as positions, as far",
+            "layer_positions must turn the same pairs as positions, as far",
         ),
         (
             lambda: dataclasses.replace(SPEC, layer_mlps=(SPEC.mlp,)),
@@ -71,11 +80,27 @@ def test_frozen():
             lambda: dataclasses.replace(SPEC, layer_mlps=(Mlp(12, "tanh"),) * 2),
             r"layer_mlps must contain mlp, Mlp\(width=16, .*; got Mlp\(width=12, [^;]*\)$",
         ),
+        (lambda: dataclasses.replace(SPEC, residual_scale=0.0), "residual_scale must be a positive number, got 0.0"),
+        (lambda: dataclasses.replace(SPEC, logit_scale=-1.0), "logit_scale must be a positive number, got -1.0"),
+        (
+            lambda: dataclasses.replace(SPEC, attention=Attention(2, 4, (0.5, 0.5), latent=Latent(6, 5))),
+            "latent needs rotary positions on a part of each head, got LearnedPositions",
+        ),
+        (
+            lambda: Attention(2, 4, (0.5,), num_kv_heads=1, latent=Latent(6, 5)),
+            "latent needs num_kv_heads equal to num_heads, and neither qk_norm nor qkv_clip",
+        ),
+        (lambda: Latent(6, 0), "value_dim must be a positive number, got 0"),
         (lambda: LayerNorm(-1.0), "eps must be a positive number, got -1.0"),
         (lambda: LearnedPositions("6"), "count must be a positive number, got '6'"),
         (lambda: Attention(0, 4, ()), "num_heads must be a positive number, got 0"),
         (lambda: Mlp(16, "gelu_new"), "activation='gelu_new' is not supported; supported: gelu, gelu_tanh"),
         (lambda: Experts(4, 5, 16, "silu"), "top_k=5 exceeds num_experts=4; use at most that"),
+        (lambda: Experts(6, 2, 16, "silu", groups=4), "num_experts=6 must be a multiple of groups=4"),
+        (
+            lambda: Experts(6, 3, 16, "silu", groups=3, kept_groups=1),
+            "top_k=3 exceeds the 2 experts of kept_groups=1",
+        ),
         (lambda: Experts(0, 1, 16, "silu"), "num_experts must be a positive number, got 0"),
         (lambda: Experts(4, 2, 16, "swish"), "activation='swish' is not supported"),
         (lambda: Mlp(True, "relu"), "width must be a positive number, got True"),

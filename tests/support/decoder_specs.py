@@ -10,7 +10,7 @@ import rounding
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.rotary import RotaryPositions
-from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
+from tdd.models.spec import Attention, DecoderSpec, Experts, Latent, LayerNorm, LearnedPositions, Mlp, RmsNorm
 
 VOCABULARY = 90
 REQUIRED = 1e-5  # the difference of logits from torch's that is allowed at most
@@ -66,6 +66,39 @@ SPECS = {
         embedding_scale=4.0,
         soft_cap=3.0,
     ),
+    "stablelm": _spec(
+        LayerNorm(),
+        RotaryPositions(POSITIONS, dim=2),
+        {"num_kv_heads": 2, "qk_norm": "each", **_PLAIN},
+        _GATED,
+        layout="shared",
+        tied_head=False,
+    ),
+    "cohere2": _spec(
+        LayerNorm(bias=False),
+        RotaryPositions(POSITIONS, dim=4, interleaved=True),
+        {"num_kv_heads": 2, "windows": (6, None), **_PLAIN},
+        _GATED,
+        layout="shared",
+        layer_positions=(RotaryPositions(POSITIONS, dim=4, interleaved=True), None),
+        logit_scale=2.5,
+    ),
+    "glm4": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=2, interleaved=True),
+        {"num_kv_heads": 2, "out_bias": False},
+        _GATED,
+        layout="sandwich",
+    ),
+    "granite": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=4),
+        {"num_kv_heads": 2, **_PLAIN},
+        _GATED,
+        embedding_scale=3.0,
+        residual_scale=0.6,
+        logit_scale=2.5,
+    ),
     "olmo3": _spec(
         RmsNorm(),
         RotaryPositions(POSITIONS, dim=4),
@@ -99,6 +132,20 @@ SPECS = {
         {"num_kv_heads": 2, "qk_norm": "full", "qkv_clip": 0.5, **_PLAIN},
         Experts(5, 2, 10, "silu", renormalised=False),
         tied_head=False,
+    ),
+    "deepseek": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=2, interleaved=True),
+        {"latent": Latent(rank=6, value_dim=5, query_rank=7), **_PLAIN},
+        Experts(6, 2, 10, "silu", renormalised=False, groups=3, kept_groups=2, scale=1.5, shared_width=9),
+        tied_head=False,
+        layer_mlps=(_GATED, Experts(6, 2, 10, "silu", False, groups=3, kept_groups=2, scale=1.5, shared_width=9)),
+    ),
+    "deepseek, corrected": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=2),
+        {"latent": Latent(rank=6, value_dim=5), **_PLAIN},
+        Experts(6, 2, 10, "silu", groups=3, kept_groups=2, scale=1.5, shared_width=9, corrected=True),
     ),
     "qwen3_moe, a dense layer": _spec(
         RmsNorm(),

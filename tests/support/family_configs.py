@@ -35,6 +35,9 @@ _LLAMA = {
 _MISTRAL = {**_LLAMA, "model_type": "mistral", "rope_theta": 1000.0}
 _QWEN2 = {**_LLAMA, "model_type": "qwen2", "num_hidden_layers": 3, "rope_theta": 1000.0}
 _QWEN3 = {**_LLAMA, "model_type": "qwen3", "head_dim": 6, "rope_theta": 1000.0}
+_GEMMA = {
+    **_LLAMA, "model_type": "gemma", "head_dim": 6, "hidden_act": "gelu", "rope_theta": 1000.0, "pad_token_id": 0,
+}
 _GEMMA2 = {
     **_LLAMA, "model_type": "gemma2", "num_hidden_layers": 3, "head_dim": 6, "sliding_window": 5,
     "query_pre_attn_scalar": 9, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "pad_token_id": 0,
@@ -43,6 +46,38 @@ _GEMMA3 = {
     **_LLAMA, "model_type": "gemma3_text", "num_hidden_layers": 3, "head_dim": 6, "sliding_window": 5,
     "sliding_window_pattern": 3, "query_pre_attn_scalar": 9, "rope_theta": 1000.0, "rope_local_base_freq": 50.0,
     "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "pad_token_id": 0,
+}
+_COHERE = {
+    **{key: value for key, value in _LLAMA.items() if key != "rms_norm_eps"},
+    "model_type": "cohere", "layer_norm_eps": 1e-5, "rope_theta": 100.0, "logit_scale": 2.5, "pad_token_id": 0,
+}
+_COHERE2 = {
+    **_COHERE, "model_type": "cohere2", "num_hidden_layers": 3, "sliding_window": 5, "sliding_window_pattern": 3,
+}
+_DEEPSEEK2 = {
+    **_LLAMA, "model_type": "deepseek_v2", "num_hidden_layers": 3, "num_key_value_heads": 4, "rope_theta": 100.0,
+    "first_k_dense_replace": 1, "moe_intermediate_size": 12, "n_routed_experts": 6, "num_experts_per_tok": 2,
+    "n_shared_experts": 2, "routed_scaling_factor": 1.5, "topk_method": "group_limited_greedy", "n_group": 3,
+    "topk_group": 2, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "kv_lora_rank": 18,
+    "q_lora_rank": 14, "pad_token_id": 0, "norm_topk_prob": False,
+}
+_DEEPSEEK3 = {
+    **{key: value for key, value in _DEEPSEEK2.items() if key != "topk_method"},
+    "model_type": "deepseek_v3", "norm_topk_prob": True, "num_nextn_predict_layers": 0,
+}
+_GLM = {
+    **_LLAMA, "model_type": "glm", "head_dim": 8, "rope_theta": 100.0, "partial_rotary_factor": 0.5,
+    "attention_bias": True, "pad_token_id": 0, "eos_token_id": 1,
+}
+_GLM4 = {**_GLM, "model_type": "glm4"}
+_GRANITE = {
+    **_LLAMA, "model_type": "granite", "rope_theta": 1000.0, "attention_multiplier": 0.3, "embedding_multiplier": 3.0,
+    "logits_scaling": 0.3, "residual_multiplier": 0.6,
+}
+_STABLELM = {
+    **{key: value for key, value in _LLAMA.items() if key != "rms_norm_eps"},
+    "model_type": "stablelm", "hidden_size": 32, "layer_norm_eps": 1e-5, "rope_theta": 100.0,
+    "partial_rotary_factor": 0.25, "use_qkv_bias": True,
 }
 _OLMO2 = {**_LLAMA, "model_type": "olmo2", "rope_theta": 1000.0, "pad_token_id": 0}
 _OLMO3 = {**_OLMO2, "model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 5}
@@ -77,6 +112,7 @@ _LLAMA3 = {
     "original_max_position_embeddings": 16,
 }
 _YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 2}
+_MSCALE = {**_YARN, "mscale": 0.707, "mscale_all_dim": 0.707}
 
 CONFIGURATIONS = {
     "gpt2": _GPT2,
@@ -102,6 +138,7 @@ CONFIGURATIONS = {
         "max_window_layers": 1,
     },
     "qwen3": _QWEN3,
+    "gemma": _GEMMA,
     "gemma2": _GEMMA2,
     "gemma2, biases, no soft caps": {
         **_GEMMA2,
@@ -110,6 +147,21 @@ CONFIGURATIONS = {
         "final_logit_softcapping": None,
     },
     "gemma3_text": _GEMMA3,
+    "cohere": {**_COHERE, "use_qk_norm": True},
+    "cohere2": _COHERE2,
+    "deepseek_v2": _DEEPSEEK2,
+    "deepseek_v2, as its lite": {
+        **_DEEPSEEK2, "q_lora_rank": None, "topk_method": "greedy", "n_group": 1, "topk_group": 1,
+        "routed_scaling_factor": 1.0, "rope_scaling": _MSCALE,
+    },
+    "deepseek_v3": _DEEPSEEK3,
+    "glm": _GLM,
+    "glm4": _GLM4,
+    "granite": _GRANITE,
+    "stablelm": _STABLELM,
+    "stablelm, as its 12B": {
+        **_STABLELM, "use_qkv_bias": False, "qk_layernorm": True, "use_parallel_residual": True,
+    },
     "olmo": {**_OLMO, "clip_qkv": 0.1},
     "olmo2": _OLMO2,
     "olmo3": {**_OLMO3, "rope_scaling": {**_YARN, "attention_factor": 1.3}},
@@ -128,8 +180,9 @@ CONFIGURATIONS = {
 """The parity table."""
 
 ONE_OF_EACH = [
-    "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
-    "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma",
+    "gemma2", "gemma3_text", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "glm", "glm4", "granite",
+    "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
 
@@ -188,6 +241,8 @@ VARIANTS = {
         "max_window_layers": 1,
         "tie_word_embeddings": True,
     },
+    "gemma, biases, untied": {**_GEMMA, "attention_bias": True, "tie_word_embeddings": False},
+    "gemma, one head of keys, silu": {**_GEMMA, "num_key_value_heads": 1, "hidden_act": "silu"},
     "gemma2, other scale": {**_GEMMA2, "query_pre_attn_scalar": 30},
     "gemma2, other layers": {
         **_GEMMA2,
@@ -202,6 +257,60 @@ VARIANTS = {
     },
     "gemma3_text, one rotation": {**_GEMMA3, "rope_local_base_freq": 1000.0, "rope_scaling": None},
     "gemma3_text, biases, untied": {**_GEMMA3, "attention_bias": True, "tie_word_embeddings": False},
+    "cohere, no norms of heads": _COHERE,
+    "cohere, biases, other scale, untied": {
+        **_COHERE, "attention_bias": True, "logit_scale": 5.0, "tie_word_embeddings": False,
+    },
+    "cohere, norms of all heads of keys, epsilon": {
+        **_COHERE, "use_qk_norm": True, "num_key_value_heads": 4, "layer_norm_eps": 1e-1,
+    },
+    "cohere2, other layers, biases": {
+        **_COHERE2, "attention_bias": True,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    },
+    "cohere2, all windows, untied": {
+        **_COHERE2, "sliding_window_pattern": 4, "sliding_window": 9, "tie_word_embeddings": False,
+    },
+    "deepseek_v2, biases, one group, tied": {
+        **_DEEPSEEK2, "attention_bias": True, "topk_group": 1, "tie_word_embeddings": True,
+    },
+    "deepseek_v2, two dense layers, yarn": {
+        **_DEEPSEEK2, "first_k_dense_replace": 2, "rope_scaling": {**_MSCALE, "mscale": 1.3},
+    },
+    "deepseek_v3, plain numbers, one group, no query rank": {
+        **_DEEPSEEK3, "norm_topk_prob": False, "n_group": 1, "topk_group": 1, "q_lora_rank": None,
+    },
+    "deepseek_v3, halves, one of three groups, yarn": {
+        **_DEEPSEEK3, "rope_interleave": False, "topk_group": 1, "rope_scaling": _MSCALE, "attention_bias": True,
+    },
+    "glm, no biases, all turns, tied": {
+        **_GLM, "attention_bias": False, "partial_rotary_factor": 1.0, "tie_word_embeddings": True,
+    },
+    "glm, one head of keys, other base": {**_GLM, "num_key_value_heads": 1, "rope_theta": 10000.0},
+    "glm4, no biases, a quarter turns, tied": {
+        **_GLM4, "attention_bias": False, "partial_rotary_factor": 0.25, "tie_word_embeddings": True,
+    },
+    "glm4, gelu, linear rotary": {
+        **_GLM4, "hidden_act": "gelu", "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+    },
+    "granite, other factors, biases, tied": {
+        **_GRANITE,
+        "attention_multiplier": 0.7,
+        "embedding_multiplier": 2,
+        "logits_scaling": 0.7,
+        "residual_multiplier": 0.3,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "granite, no factors, own head width": {
+        **{key: value for key, value in _GRANITE.items() if "multiplier" not in key and key != "logits_scaling"},
+        "head_dim": 6,
+    },
+    "stablelm, norms of heads, half turns, tied": {
+        **_STABLELM, "qk_layernorm": True, "partial_rotary_factor": 0.5, "tie_word_embeddings": True,
+    },
+    "stablelm, one norm for both, epsilon": {**_STABLELM, "use_parallel_residual": True, "layer_norm_eps": 1e-1},
     "olmo, no clip": _OLMO,
     "olmo, biases, all heads of keys, tied": {
         **_OLMO,

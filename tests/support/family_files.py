@@ -49,7 +49,7 @@ def shapes(name):
 
 def tensors(shapes, model_type):
     """Every tensor by its name."""
-    factors = ("ln_", "norm") if model_type != "gemma2" else ()
+    factors = ("ln_", "norm") if model_type not in ("gemma", "gemma2") else ()
     return {
         name: values(shape, stream) + (name.endswith("weight") and any(word in name for word in factors))
         for stream, (name, shape) in enumerate(sorted(shapes.items()))

@@ -1,6 +1,8 @@
 """The config.json files of published models, key by key, with what the architecture must come out as."""
 
-from tdd.models.spec import Experts
+import math
+
+from tdd.models.spec import Experts, Latent
 
 # fmt: off
 _LLAMA = {
@@ -73,6 +75,14 @@ _OLMOE = {
     "num_key_value_heads": 16, "output_router_logits": False, "pad_token_id": 1, "rms_norm_eps": 1e-05,
     "rope_scaling": None, "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": False,
     "torch_dtype": "bfloat16", "transformers_version": "4.43.0.dev0", "use_cache": True, "vocab_size": 50304,
+}
+_GEMMA = {
+    "architectures": ["GemmaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 2,
+    "eos_token_id": 1, "head_dim": 256, "hidden_act": "gelu", "hidden_activation": None, "hidden_size": 2048,
+    "initializer_range": 0.02, "intermediate_size": 16384, "max_position_embeddings": 8192, "model_type": "gemma",
+    "num_attention_heads": 8, "num_hidden_layers": 18, "num_key_value_heads": 1, "pad_token_id": 0,
+    "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 10000.0, "torch_dtype": "bfloat16",
+    "transformers_version": "4.38.0.dev0", "use_cache": True, "vocab_size": 256000,
 }
 _GEMMA2 = {
     "architectures": ["Gemma2ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
@@ -172,6 +182,76 @@ _GPT2 = {
     "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}, "vocab_size": 50257,
 }
 
+_GRANITE = {
+    "architectures": ["GraniteForCausalLM"], "attention_bias": False, "attention_dropout": 0.1,
+    "attention_multiplier": 0.0078125, "bos_token_id": 0, "embedding_multiplier": 12.0, "eos_token_id": 0,
+    "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12800,
+    "logits_scaling": 16.0, "max_position_embeddings": 4096, "mlp_bias": False, "model_type": "granite",
+    "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "pad_token_id": 0,
+    "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_scaling": None, "rope_theta": 10000.0,
+    "tie_word_embeddings": True, "torch_dtype": "bfloat16", "transformers_version": "4.46.0.dev0", "use_cache": True,
+    "vocab_size": 49155,
+}
+_GLM = {
+    "architectures": ["GlmForCausalLM"], "attention_bias": True, "attention_dropout": 0.0,
+    "eos_token_id": [151329, 151336, 151338], "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
+    "initializer_range": 0.02, "intermediate_size": 13696, "max_position_embeddings": 131072, "model_type": "glm",
+    "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 2, "pad_token_id": 151329,
+    "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-07, "rope_theta": 5000000.0, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16", "transformers_version": "4.46.0.dev0", "use_cache": True, "vocab_size": 151552,
+}
+_COHERE = {
+    "architectures": ["CohereForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 5,
+    "eos_token_id": 255001, "hidden_act": "silu", "hidden_size": 12288, "initializer_range": 0.02,
+    "intermediate_size": 33792, "layer_norm_eps": 1e-05, "logit_scale": 0.8333333333333334,
+    "max_position_embeddings": 131072, "model_max_length": 131072, "model_type": "cohere", "num_attention_heads": 96,
+    "num_hidden_layers": 64, "num_key_value_heads": 8, "pad_token_id": 0, "pretraining_tp": 1,
+    "rope_theta": 75000000.0, "torch_dtype": "float16", "transformers_version": "4.40.0.dev0", "use_cache": True,
+    "use_qk_norm": True, "vocab_size": 256000,
+}
+_COHERE2 = {
+    "architectures": ["Cohere2ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 5,
+    "cache_implementation": "hybrid", "eos_token_id": 255001, "head_dim": 128, "hidden_act": "silu",
+    "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336, "layer_norm_eps": 1e-05,
+    "layer_switch": 4, "logit_scale": 0.25, "max_position_embeddings": 132096, "model_type": "cohere2",
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "order_of_interleaved_layers": "local_attn_first", "pad_token_id": 0, "position_embedding_type": "rope_gptj",
+    "rope_scaling": None, "rope_theta": 50000.0, "rotary_pct": 1.0, "sliding_window": 4096,
+    "sliding_window_pattern": 4, "torch_dtype": "bfloat16", "transformers_version": "4.48.0.dev0", "use_cache": True,
+    "use_embedding_sharing": True, "use_gated_activation": True, "use_parallel_block": True,
+    "use_parallel_embedding": True, "vocab_size": 256000,
+}
+_DEEPSEEK2_LITE = {
+    "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "auto_map": {
+        "AutoConfig": "configuration_deepseek.DeepseekV2Config", "AutoModel": "modeling_deepseek.DeepseekV2Model",
+        "AutoModelForCausalLM": "modeling_deepseek.DeepseekV2ForCausalLM",
+    },
+    "aux_loss_alpha": 0.001, "bos_token_id": 100000, "eos_token_id": 100001, "first_k_dense_replace": 1,
+    "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 10944,
+    "kv_lora_rank": 512, "max_position_embeddings": 163840, "model_type": "deepseek_v2",
+    "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_group": 1, "n_routed_experts": 64, "n_shared_experts": 2,
+    "norm_topk_prob": False, "num_attention_heads": 16, "num_experts_per_tok": 6, "num_hidden_layers": 27,
+    "num_key_value_heads": 16, "pretraining_tp": 1, "q_lora_rank": None, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+    "rope_scaling": {
+        "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707,
+        "original_max_position_embeddings": 4096, "type": "yarn",
+    },
+    "rope_theta": 10000, "routed_scaling_factor": 1.0, "scoring_func": "softmax", "seq_aux": True,
+    "tie_word_embeddings": False, "topk_group": 1, "topk_method": "greedy", "torch_dtype": "bfloat16",
+    "transformers_version": "4.33.1", "use_cache": True, "v_head_dim": 128, "vocab_size": 102400,
+}
+_STABLELM = {
+    "architectures": ["StableLmForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 100257,
+    "eos_token_id": 100257, "hidden_act": "silu", "hidden_dropout": 0.0, "hidden_size": 5120,
+    "initializer_range": 0.02, "intermediate_size": 13824, "layer_norm_eps": 1e-05, "max_position_embeddings": 4096,
+    "model_type": "stablelm", "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8,
+    "partial_rotary_factor": 0.25, "qk_layernorm": True, "rope_scaling": None, "rope_theta": 10000,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.40.0.dev0", "use_cache": True,
+    "use_parallel_residual": True, "use_qkv_bias": False, "vocab_size": 100352,
+}
+
 # name -> (config.json, what the spec must say: dotted attribute -> value)
 PUBLISHED = {
     "gpt2": (_GPT2, {"mlp.width": 3072, "attention.scales": (0.125,) * 12}),
@@ -261,6 +341,20 @@ PUBLISHED = {
         {"positions.scaling.factor": 4.0, "positions.scaling.beta_fast": 32.0},
     ),
     "qwen3-0.6b": (_QWEN3, {"attention.qk_norm": "head", "attention.head_dim": 128, "tied_head": True}),
+    "gemma-2b": (
+        _GEMMA,
+        {
+            "mlp.activation": "gelu_tanh", "norm.plus_one": True, "embedding_scale": 2048**0.5, "tied_head": True,
+            "attention.num_kv_heads": 1, "layout": "pre",
+        },
+    ),
+    "gemma-7b": (
+        {
+            **_GEMMA, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 3072, "intermediate_size": 24576,
+            "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 16,
+        },
+        {"attention.head_dim": 256, "attention.scales": (1 / 16,) * 28, "embedding_scale": 3072**0.5},
+    ),
     "gemma-2-9b": (
         _GEMMA2,
         {
@@ -280,6 +374,57 @@ PUBLISHED = {
         {
             "attention.windows": ((512,) * 5 + (None,)) * 4 + (512, 512), "attention.qk_norm": "head",
             "positions.theta": 1000000.0, "attention.soft_cap": None, "layout": "sandwich", "tied_head": True,
+        },
+    ),
+    "command-r-plus": (
+        _COHERE,
+        {
+            "norm.bias": False, "layout": "shared", "logit_scale": 0.8333333333333334, "attention.qk_norm": "each",
+            "positions.interleaved": True, "tied_head": True, "positions.theta": 75000000.0,
+        },
+    ),
+    "command-r7b-12-2024": (
+        _COHERE2,
+        {
+            "attention.windows": ((4096,) * 3 + (None,)) * 8, "logit_scale": 0.25, "attention.qk_norm": None,
+            "positions.dim": 128, "layout": "shared", "tied_head": True,
+        },
+    ),
+    "deepseek-v2-lite": (
+        _DEEPSEEK2_LITE,
+        {
+            "attention.latent": Latent(512, 128), "attention.head_dim": 192, "positions.dim": 64,
+            "mlp": Experts(64, 6, 1408, "silu", renormalised=False, shared_width=2816),
+            "attention.scales": (192**-0.5 * (0.0707 * math.log(40) + 1) ** 2,) * 27,
+            "positions.scaling.amplitude": 1.0, "positions.scaling.factor": 40.0,
+        },
+    ),
+    "glm-4-9b-chat-hf": (
+        _GLM,
+        {
+            "positions.dim": 64, "positions.interleaved": True, "layout": "pre", "attention.qkv_bias": True,
+            "attention.out_bias": False, "positions.theta": 5000000.0, "norm.eps": 1.5625e-07,
+        },
+    ),
+    "glm-4-9b-0414": (
+        {
+            **_GLM, "architectures": ["Glm4ForCausalLM"], "max_position_embeddings": 32768, "model_type": "glm4",
+            "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+        },
+        {"layout": "sandwich", "positions.dim": 64, "positions.interleaved": True, "attention.num_kv_heads": 2},
+    ),
+    "granite-3.0-8b": (
+        _GRANITE,
+        {
+            "attention.scales": (1 / 128,) * 40, "embedding_scale": 12.0, "residual_scale": 0.22,
+            "logit_scale": 1 / 16, "tied_head": True,
+        },
+    ),
+    "stablelm-2-12b": (
+        _STABLELM,
+        {
+            "attention.qk_norm": "each", "layout": "shared", "positions.dim": 40, "attention.head_dim": 160,
+            "attention.qkv_bias": False, "attention.out_bias": False, "mlp.gated": True, "tied_head": False,
         },
     ),
     "olmo-7b": (_OLMO, {"norm.affine": False, "attention.qkv_clip": None, "mlp.gated": True}),

@@ -25,7 +25,7 @@ def torch_config(config):
 
 
 def perturbed(config, *, seed=0):
-    """A random torch model in which each parameter was moved by 0.08 * normal."""
+    """A random torch model in which each parameter, and each stored buffer, was moved by 0.08 * normal."""
     import torch
     import transformers
 
@@ -35,6 +35,10 @@ def perturbed(config, *, seed=0):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.08 * torch.randn_like(parameter))
+        stored = model.state_dict().keys()
+        for name, buffer in model.named_buffers():
+            if name in stored and buffer.is_floating_point():
+                buffer.add_(0.08 * torch.randn_like(buffer))
     return model
 
 

@@ -28,7 +28,12 @@ class _Families(Mapping[str, Family]):
     _MODULES: Mapping[str, tuple[str, ...]] = {
         "gpt": ("gpt2", "gpt_neo", "gpt_neox", "opt"),
         "llama": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
-        "gemma": ("gemma2", "gemma3_text"),
+        "gemma": ("gemma", "gemma2", "gemma3_text"),
+        "cohere": ("cohere", "cohere2"),
+        "deepseek": ("deepseek_v2", "deepseek_v3"),
+        "glm": ("glm", "glm4"),
+        "granite": ("granite",),
+        "stablelm": ("stablelm",),
         "olmo": ("olmo", "olmo2", "olmo3"),
         "phi": ("phi3",),
         "mixture": ("mixtral", "olmoe", "qwen3_moe"),

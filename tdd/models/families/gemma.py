@@ -1,4 +1,5 @@
-"""Gemma 2 and 3: norms before and after each part, soft caps (2), norms of queries and keys (3), windows by layer."""
+"""Gemma: norms stored minus one and scaled embeddings (1); norms before and after each part and windows by layer
+(2 and 3), with soft caps (2) or norms of queries and keys (3)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,33 @@ from tdd.models.families.llama import LLAMA, LLAMA_KEYS, like_llama, llama_spec
 from tdd.models.families.rope import check_agrees, rope_by_type, with_rotary_by_type
 from tdd.models.spec import DecoderSpec
 from tdd.validate.files import check_positive
+
+# Gemma 1
+
+
+def _gemma_spec(config: Mapping[str, Any]) -> DecoderSpec:
+    return llama_spec(config, plus_one=True, attention={}, embedding_scale=config["hidden_size"] ** 0.5)
+
+
+def _gemma_config(spec: DecoderSpec) -> dict[str, Any] | None:
+    # transformers reads "gelu" as the tanh form, which the first files meant
+    return None if spec.mlp.activation == "gelu" else {"attention_bias": spec.attention.qkv_bias}
+
+
+GEMMA = like_llama(
+    "gemma",
+    "GemmaForCausalLM",
+    to_spec=_gemma_spec,
+    own_config=_gemma_config,
+    own_keys={"attention_bias"},
+    required={
+        "hidden_activation": (None, "gelu_pytorch_tanh"),  # later transformers of some months read it first
+        "use_bidirectional_attention": (None, False),
+    },
+)
+
+
+# Gemma 2
 
 _KEYS = dataclasses.replace(LLAMA_KEYS, activation="hidden_activation")
 _WINDOW = 4096

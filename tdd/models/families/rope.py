@@ -42,7 +42,9 @@ _OLD_KEYS = (
 )
 
 
-def rotary_positions(config: Mapping[str, Any], *, head_dim: int, partial: bool = False) -> RotaryPositions:
+def rotary_positions(
+    config: Mapping[str, Any], *, head_dim: int, partial: bool = False, interleaved: bool = False
+) -> RotaryPositions:
     """Read rotary positions from `rope_parameters` and the older keys beside it.
 
     "dynamic" is read as "default": it changes nothing within the model's own context, and longer sequences are refused.
@@ -52,6 +54,7 @@ def rotary_positions(config: Mapping[str, Any], *, head_dim: int, partial: bool 
       config: Configuration with its defaults filled in.
       head_dim: Width of a head.
       partial: True if the family reads `partial_rotary_factor`; otherwise it must be 1.
+      interleaved: True if the family turns pairs of neighbouring coordinates.
 
     Raises:
       InputError: Unsupported `rope_type`, parameters that it does not have, or old keys that contradict it.
@@ -66,6 +69,7 @@ def rotary_positions(config: Mapping[str, Any], *, head_dim: int, partial: bool 
         head_dim if fraction is None else int(head_dim * fraction),
         float(parameters["rope_theta"]),
         scaling,
+        interleaved,
     )
 
 

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp
+from tdd.models.spec import DecoderSpec, Experts, Latent, LayerNorm, LearnedPositions, Mlp
 
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
     """One stored tensor that becomes a part of a parameter."""
 
-    name: str  # its name in the files, with "{layer}" for the number of the layer and "{expert}" for that of the expert
+    # its name in the files, with "{layer}" for the number of the layer and "{expert}" for that of the expert or head
+    name: str
     shape: tuple[int, ...]
     transposed: bool = False  # true if the parameter has the last two axes in reverse order
     # number of heads H whose queries, keys and values are stored head by head along the first axis, (H, 3, d), where
@@ -63,8 +64,8 @@ class Slot:
     pieces: tuple[Piece, ...]  # the stored tensors, or those of one expert
     # numbers of the layers over which the parameter is a stack, [len(layers), *shape]; empty if it is none
     layers: range = range(0)
-    # E, if the parameter (or one of its layers) is a stack over experts whose tensors are stored one by one; 0 for
-    # any other
+    # E, if the parameter (or one of its layers) is a stack over experts, or over heads, whose tensors are stored one by
+    # one; 0 for any other
     experts: int = 0
 
     @property
@@ -181,7 +182,8 @@ class TensorNames:
     mlp_post_norm: str = ""
     # one projection with all three, or those of queries, keys and values
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    query_norm: str = "self_attn.q_norm"  # norm of each head, or of all together
+    # norm of each head, or of all together; with "{expert}" for the number of a head, if each has a tensor of its own
+    query_norm: str = "self_attn.q_norm"
     key_norm: str = "self_attn.k_norm"
     attention_out: str = "self_attn.o_proj"  # projections back into the stream
     mlp_out: str = "mlp.down_proj"
@@ -191,6 +193,16 @@ class TensorNames:
     experts_in: tuple[str, ...] = ()
     experts_out: str = ""
     router: str = ""
+    correction: str = ""  # what is added to the scores to choose experts, with any ".weight"
+    shared_in: tuple[str, ...] = ()  # gate and up of the perceptron beside the experts, and its projection back
+    shared_out: str = ""
+    # projections of latent attention: of the queries, of keys and values down and up; `query_norm` and `key_norm` are
+    # between them
+    query_down: str = ""
+    query: str = ""
+    query_up: str = ""  # in place of `query` behind `query_down`
+    kv_down: str = ""
+    kv_up: str = ""
     final_norm: str = "norm"
     head: str = "lm_head"
     inputs_first: bool = False  # true if kernels are stored [in, out] instead of [out, in]
@@ -235,22 +247,36 @@ def _trunk(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
 def _layer(spec: DecoderSpec, names: TensorNames, mlp: Mlp | Experts) -> Iterator[Slot]:
     """The parameters of one layer, whose paths begin with the name of its stack."""
     attention, width = spec.attention, spec.width
-    norms = {"attention_norm": (names.attention_norm, width), "mlp_norm": (names.mlp_norm, width)}
+    norms: dict[str, tuple[str, int]] = {"attention_norm": (names.attention_norm, width)}
+    if spec.layout != "shared":
+        norms["mlp_norm"] = (names.mlp_norm, width)
     if spec.layout == "sandwich":
         norms["attention_post_norm"] = (names.attention_post_norm, width)
         norms["mlp_post_norm"] = (names.mlp_post_norm, width)
-    if attention.qk_norm:
+    if attention.qk_norm == "each":
+        for path, name, heads in (
+            ("query_norm", names.query_norm, attention.num_heads),
+            ("key_norm", names.key_norm, attention.kv_heads),
+        ):
+            yield from _norm_by_head(path, f"{names.base}{names.layer}{name}.weight", heads, attention.head_dim)
+    elif attention.qk_norm:
         sizes = attention.qkv_widths[:2] if attention.qk_norm == "full" else (attention.head_dim,) * 2
         norms["query_norm"] = (names.query_norm, sizes[0])
         norms["key_norm"] = (names.key_norm, sizes[1])
     for path, (name, size) in norms.items():
         yield from _norm(spec, path, names.base + names.layer + name, size)
 
-    mixed = attention.num_heads * attention.head_dim
-    yield from _dense(names, "qkv", names.qkv, width, attention.qkv_widths, attention.qkv_bias, attention.num_heads)
+    mixed = attention.num_heads * attention.value_dim
+    if attention.latent is not None:
+        yield from _latent(spec, names, attention.latent)
+    else:
+        yield from _dense(names, "qkv", names.qkv, width, attention.qkv_widths, attention.qkv_bias, attention.num_heads)
     yield from _dense(names, "attention_out", (names.attention_out,), mixed, (width,), attention.out_bias)
     if isinstance(mlp, Experts):
         yield from _experts(names, mlp, width)
+        if mlp.shared_width:
+            yield from _dense(names, "shared_in", names.shared_in, width, (mlp.shared_width,) * 2, False)
+            yield from _dense(names, "shared_out", (names.shared_out,), mlp.shared_width, (width,), False)
         return
     up = (mlp.width,) * (2 if mlp.gated else 1)
     yield from _dense(names, "mlp_in", names.mlp_in, width, up, mlp.bias)
@@ -261,8 +287,32 @@ def _norm(spec: DecoderSpec, path: str, name: str, size: int) -> Iterator[Slot]:
     if isinstance(spec.norm, LayerNorm) and not spec.norm.affine:
         return
     yield Slot((path, "scale"), (Piece(f"{name}.weight", (size,)),))
-    if isinstance(spec.norm, LayerNorm):
+    if isinstance(spec.norm, LayerNorm) and spec.norm.bias:
         yield Slot((path, "bias"), (Piece(f"{name}.bias", (size,)),))
+
+
+def _norm_by_head(path: str, name: str, heads: int, head_dim: int) -> Iterator[Slot]:
+    """The scales of all heads, stored as one tensor or head by head."""
+    if "{expert}" in name:
+        yield Slot((path, "scale"), (Piece(name, (head_dim,)),), experts=heads)
+    else:
+        yield Slot((path, "scale"), (Piece(name, (heads, head_dim)),))
+
+
+def _latent(spec: DecoderSpec, names: TensorNames, latent: Latent) -> Iterator[Slot]:
+    """The projections and norms of latent attention."""
+    attention, width, rotated = spec.attention, spec.width, getattr(spec.positions, "dim", 0)
+    heads, bias, prefix = attention.num_heads, attention.qkv_bias, names.base + names.layer
+    query, inputs = names.query, width
+    if latent.query_rank is not None:
+        query, inputs = names.query_up, latent.query_rank
+        yield from _dense(names, "query_down", (names.query_down,), width, (inputs,), bias)
+        yield Slot(("query_norm", "scale"), (Piece(f"{prefix}{names.query_norm}.weight", (inputs,)),))
+    yield from _dense(names, "query", (query,), inputs, (heads * attention.head_dim,), False)
+    yield from _dense(names, "kv_down", (names.kv_down,), width, (latent.rank + rotated,), bias)
+    yield Slot(("key_norm", "scale"), (Piece(f"{prefix}{names.key_norm}.weight", (latent.rank,)),))
+    up = heads * (attention.head_dim - rotated + latent.value_dim)
+    yield from _dense(names, "kv_up", (names.kv_up,), latent.rank, (up,), False)
 
 
 def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]:
@@ -270,6 +320,8 @@ def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]
     number, prefix = experts.num_experts, names.base + names.layer
     router = Piece(f"{prefix}{names.router}.weight", (number, width), True)
     yield Slot(("router", "kernel"), (router,))
+    if experts.corrected:
+        yield Slot(("correction", "kernel"), (Piece(prefix + names.correction, (number,)),))
     for path, stored, inputs, outputs in (
         ("mlp_in", names.experts_in, width, 2 * experts.width),
         ("mlp_out", (names.experts_out,), experts.width, width),
