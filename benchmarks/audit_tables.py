@@ -234,7 +234,7 @@ def estimates(result: Results) -> str:
         f"squared error over {result['repetitions']:,} random draws of {result['calibration']} calibration items and "
         f"{result['candidates']} candidates from BookTection, a fraction π of them members; standard errors of the "
         f"bias at most {error:.3f} (`benchmarks/booktection_study.py --estimates`). A negative bias is conservative. "
-        f"The moment estimate is told {result['calibration']} further members. FDR at level "
+        f"The moment estimates are told {result['calibration']} further members. FDR at level "
         f"{result['alpha']:g}, the largest of the {len(result['rows']) // len(estimates)} settings, and mean power: "
         + "; ".join(f"{name} {worst[name]:.3f} and {power[name]:.3f}" for name in estimates)
         + "."

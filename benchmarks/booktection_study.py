@@ -29,7 +29,7 @@ MODELS = ("GPT3", "LLaMA2-13B")
 SCORES = ("Perplexity", "Zlib", "Lowercase", "Min_k_Prob")
 LEVELS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
 METHODS = ("none", "subtraction", "storey")
-ESTIMATES = ("subtraction", "storey", "moment", "jackknife")
+ESTIMATES = ("subtraction", "storey", "moment", "moment_paper", "jackknife")
 FRACTIONS = (0.1, 0.3, 0.5, 0.7, 0.9)
 ESTIMATES_SCORES = ("GPT3_Perplexity", "GPT3_Min_k_Prob", "LLaMA2-13B_Perplexity", "LLaMA2-13B_Min_k_Prob")
 NUM_CALIBRATION, NUM_CANDIDATES, ESTIMATES_LEVEL = 387, 387, 0.2
@@ -64,7 +64,7 @@ def estimates(
 ) -> jax.Array:
     """Error of each estimate, FDP and power: [repetitions, estimates, 3].
 
-    `scores` [N] in single precision serve the moment estimate, which takes as many known members as there are
+    `scores` [N] in single precision serve the moment estimates, which take as many known members as there are
     calibration items; `order` [N + 1] are their ranks, non-members first, and the number of non-members.
     """
     ranks, num_others = order[:-1], order[-1]
@@ -82,7 +82,7 @@ def estimates(
         tested = jnp.concatenate([members[:num_members], beside])
         cells = []
         for name in ESTIMATES:
-            values, how = (scores, {"members": known}) if name == "moment" else (ranks, {})
+            values, how = (scores, {"members": known}) if name.startswith("moment") else (ranks, {})
             found = tdd.ptdi(values[own], values[tested], alpha=ESTIMATES_LEVEL, proportion=name, **how)  # type: ignore[arg-type]
             false, true = jnp.sum(found.selected & ~target), jnp.sum(found.selected & target)
             errors = found.proportion - num_members / NUM_CANDIDATES

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from tdd.kernels.conformal import check_null
 
-__all__ = ["State", "advance", "draw", "p_values", "start"]
+__all__ = ["State", "advance", "draw", "key_after", "p_values", "start"]
 
 
 @jax.tree_util.register_dataclass
@@ -43,6 +43,18 @@ def start(window: int, *, null: Literal["nonmember", "member"], dtype: Any = Non
     if window < 1:
         raise ValueError(f"window must be at least 1, got {window!r}")
     return State(jnp.zeros(window, dtype or jnp.result_type(float)), jnp.int32(0), null)
+
+
+def key_after(key: jax.Array, value: Any, mask: Any = True) -> jax.Array:
+    """The key with one more value of the stream folded in; NaN and `mask` False leave it as it is.
+
+    With the keys of this chain the draw of a step depends on what has arrived, and one constant key does not give every
+    stream the same numbers U_t. The same values give the same chain, in any precision that holds them.
+    """
+    value = jnp.asarray(value, jnp.float32)
+    word = jax.lax.bitcast_convert_type(jnp.where(value == 0, 0, value), jnp.uint32)  # one word for both zeros
+    after = jax.random.fold_in(key, word)
+    return jax.tree.map(lambda new, old: jnp.where(mask & (value == value), new, old), after, key)
 
 
 def draw(key: jax.Array, window: int) -> tuple[jax.Array, jax.Array]:
@@ -82,17 +94,19 @@ def p_values(
     uniforms: jax.Array | None = None,
     window: int | None = None,
     mask: jax.Array | None = None,
+    evidence: jax.Array | None = None,
 ) -> jax.Array:
-    """p-values of a whole stream: a scan over `advance` with `draw(fold_in(key, t))`, t = 0, 1, ...
+    """p-values of a whole stream: a scan over `advance` with `draw` of the keys of `key_after`.
 
     **Guarantee**: independent and uniform for exchangeable scores, ties or not; finite-sample.
 
     Args:
       scores, mask: [T] in order of arrival, NaN masked out; bool, True = real.
       null: "nonmember" or "member".
-      key: PRNG key; what stands at t depends on it and on the first t scores alone.
+      key: PRNG key; what stands at t depends on it and on the first t scores (and evidence) alone.
       uniforms: [T] in (0, 1], U_t in place of those of the key.
       window: w, static; None for the whole past. The memory is O(w).
+      evidence: [T] what `key_after` folds in; the scores by default. For scores that stand for others by their order.
 
     Returns: [T] in (0, 1]; NaN for masked scores.
     Raises ValueError: unknown `null`, `window` below 1, no `key` where one is needed.
@@ -106,9 +120,15 @@ def p_values(
     real = jnp.ones(length, bool) if mask is None else mask
     state = start(size, null=null, dtype=scores.dtype)
 
-    def step(state: State, item: Any) -> tuple[State, jax.Array]:
-        time, score, keep, given = item
-        uniform, leaves = (given, jnp.int32(size)) if key is None else draw(jax.random.fold_in(key, time), size)
-        return advance(state, score, uniform if given is None else given, leaves, keep)
+    def step(carry: Any, item: Any) -> tuple[Any, jax.Array]:
+        (state, key), (score, value, keep, given) = carry, item
+        if key is None:
+            uniform, leaves = given, jnp.int32(size)
+        else:
+            key = key_after(key, value, keep)
+            uniform, leaves = draw(key, size)
+        state, p = advance(state, score, uniform if given is None else given, leaves, keep)
+        return (state, key), p
 
-    return jax.lax.scan(step, state, (jnp.arange(length, dtype=jnp.int32), scores, real, uniforms))[1]
+    seen = scores if evidence is None else evidence
+    return jax.lax.scan(step, (state, key), (scores, seen, real, uniforms))[1]

@@ -15,7 +15,21 @@ import jax.numpy as jnp
 from tdd.kernels import lattice, ranks
 from tdd.kernels.ranks import counts
 
-__all__ = ["Proportion", "jackknife", "moment", "none", "storey", "subtraction", "tail_size"]
+__all__ = [
+    "MOST_MEMBERS",
+    "Proportion",
+    "jackknife",
+    "moment",
+    "moment_paper",
+    "none",
+    "storey",
+    "subtraction",
+    "tail_size",
+]
+
+
+MOST_MEMBERS = 1 - 1e-6
+"""1 - eps of `moment_paper`; the paper does not give its eps."""
 
 
 class Proportion(NamedTuple):
@@ -153,34 +167,57 @@ def moment(
     members_mask: jax.Array | None = None,
     calibration_mask: jax.Array | None = None,
     mask: jax.Array | None = None,
+    otherwise: Proportion | None = None,
 ) -> Proportion:
-    """PTDI's adjusted moment estimate, which needs scores of known members too.
+    """PTDI's adjusted moment estimate in our variant, which needs scores of known members too.
 
     With means mu1 (members), mu0 (calibration), mu (test) and variances (ddof 1),
-    raw pi0 = (mu1 - mu)/(mu1 - mu0), V its delta-method variance, theta = 1/raw - V/raw^3 clipped to [1, m], and
-    pi0 = 1/theta. pi0 = 1 (pi = 0) unless mu1 < mu0 and raw > sqrt(V), and where a variance does not exist.
+    raw pi0 = (mu1 - mu)/(mu1 - mu0), V its delta-method variance and theta = 1/raw - V/raw^3, pi0 = 1/min(theta, m)
+    where theta > 1, raw > 0 and mu1 < mu0. Elsewhere, and where a variance does not exist, the moments show no member,
+    and pi0 is that of `otherwise`.
 
-    Guarantee: asymptotic only.
+    Guarantee: asymptotic only. With Storey's estimate otherwise FDR <= alpha in each of 39 settings of 2 to 500
+    candidates (10^5 repetitions each, standard errors up to .0013), at most .194 at alpha = .2; with pi0 = 1 otherwise
+    it reaches .222 there, and power .28 in place of .55 at alpha = .1 for n1 = n = 199, m = 200, nine tenths of them
+    members one standard deviation away.
 
     Args:
       members, members_mask: [n1] loss-like scores of known members; bool, True = real item.
       calibration, calibration_mask: [n] loss-like scores of known non-members, and bool.
       scores, mask: [m] loss-like scores, and bool.
+      otherwise: Estimate where the moments show no member; None for pi0 = 1.
 
-    References: PTDI, section 3.2 and appendix; the clip and the condition replace the paper's clip of pi to
-    [0, 1 - eps], under which a negative theta selects everything.
+    References: PTDI, section 3.2 and appendix; the conditions and the other estimate replace the paper's clip of pi to
+    [0, 1 - eps], under which a negative theta selects everything (`moment_paper`).
     """
-    n1, mu1, var1 = _moments(members, members_mask)
-    n0, mu0, var0 = _moments(calibration, calibration_mask)
-    m, mu, var = _moments(scores, mask)
-    dtype = mu.dtype
-    gap = mu1 - mu0
-    raw = (mu1 - mu) / gap
-    variance = (raw**2 * var0 / n0 + (1 - raw) ** 2 * var1 / n1 + var / m) / gap**2
-    theta = jnp.clip(1 / raw - variance / raw**3, 1, jnp.maximum(m, 1).astype(dtype))
-    usable = (gap < 0) & (raw > jnp.sqrt(variance))  # False for NaN
-    pi0 = jnp.where(usable, 1 / theta, 1).astype(dtype)
-    return Proportion(pi0, (pi0, m), (n0 + 1,))
+    found = _moment(members, calibration, scores, members_mask, calibration_mask, mask)
+    usable = (found.gap < 0) & (found.raw > 0) & (found.theta > 1)  # False for NaN
+    most = jnp.maximum(found.m, 1).astype(found.theta.dtype)
+    other = jnp.ones((), most.dtype) if otherwise is None else otherwise.null_proportion.astype(most.dtype)
+    pi0 = jnp.where(usable, 1 / jnp.minimum(found.theta, most), other)
+    return Proportion(pi0, (pi0, found.m), (found.n0 + 1,))
+
+
+def moment_paper(
+    members: jax.Array,
+    calibration: jax.Array,
+    scores: jax.Array,
+    *,
+    members_mask: jax.Array | None = None,
+    calibration_mask: jax.Array | None = None,
+    mask: jax.Array | None = None,
+) -> Proportion:
+    """PTDI's adjusted moment estimate as the paper has it: pi = 1 - 1/theta clipped to [0, 1 - eps].
+
+    theta, arguments and references as in `moment`, eps = 1 - `MOST_MEMBERS`; pi = 0 where a variance does not exist.
+    Where theta is negative pi = 1 - eps, and BH at alpha/eps selects everything.
+
+    Guarantee: asymptotic only, and far from it in small samples: FDR .273 at alpha = .1 for n1 = n = m = 20 and members
+    half a standard deviation away.
+    """
+    found = _moment(members, calibration, scores, members_mask, calibration_mask, mask)
+    pi0 = jnp.where(jnp.isnan(found.theta), 1, jnp.clip(1 / found.theta, 1 - MOST_MEMBERS, 1))
+    return Proportion(pi0, (pi0, found.m), (found.n0 + 1,))
 
 
 def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
@@ -197,6 +234,33 @@ def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
     except ValueError as error:
         raise ValueError(f"eta must lie strictly between 0 and 1, got {eta!r}") from error
     return jnp.maximum(1, lattice.floor_ratio((level.numerator, n), (level.denominator,), bound))
+
+
+class _Moment(NamedTuple):
+    """Parts of the moment estimates, all []."""
+
+    gap: jax.Array  # mu1 - mu0
+    raw: jax.Array  # (mu1 - mu)/(mu1 - mu0)
+    theta: jax.Array  # 1/raw - V/raw^3
+    n0: jax.Array  # int32, n
+    m: jax.Array  # int32
+
+
+def _moment(
+    members: jax.Array,
+    calibration: jax.Array,
+    scores: jax.Array,
+    members_mask: jax.Array | None,
+    calibration_mask: jax.Array | None,
+    mask: jax.Array | None,
+) -> _Moment:
+    n1, mu1, var1 = _moments(members, members_mask)
+    n0, mu0, var0 = _moments(calibration, calibration_mask)
+    m, mu, var = _moments(scores, mask)
+    gap = mu1 - mu0
+    raw = (mu1 - mu) / gap
+    variance = (raw**2 * var0 / n0 + (1 - raw) ** 2 * var1 / n1 + var / m) / gap**2
+    return _Moment(gap, raw, 1 / raw - variance / raw**3, n0, m)
 
 
 def _moments(values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, proportion
 from tdd.kernels.resample_pool import Pool, Split
 
 __all__ = ["Decisions", "Drawn", "decide", "draw", "hashed_bits", "threefry_bits"]
 
-PROPORTIONS = ("none", "storey", "subtraction", "moment")
+PROPORTIONS = ("none", "storey", "subtraction", "moment", "moment_paper")
 _SLACK = 1 + 2e-6  # more than the ten roundings of 2^-24 between a bound and a ratio
 _TRACED = 1 + 4 * 2.0**-23  # tolerance of a decision on a floating-point estimate, as in `stepup`
 
@@ -128,12 +128,12 @@ def decide(
       pool: Result of `resample_pool.prepare`.
       drawn: Result of `draw`.
       levels: Exact levels with fields [A].
-      proportions: M names of `PROPORTIONS`; "moment" takes the members that are not tested as the known ones.
+      proportions: M names of `PROPORTIONS`; those of moments take the members that are not tested as the known ones.
       tails: [N0 + 1] int32 of `resample_pool.tails`, the calibration scores in the region of presumed non-members.
       unroll: As in `draw`.
 
-    Returns: `Decisions`, the same as those of `tdd.ptdi` on the split ("moment": up to the rounding of its estimate). A
-    split without calibration items selects nothing.
+    Returns: `Decisions`, the same as those of `tdd.ptdi` on the split (those of moments: up to the rounding of the
+    estimate). A split without calibration items selects nothing.
     Raises ValueError: an unknown proportion.
     Cost: O(N) a repetition for the counts, O(sqrt(N)) for each decision; about 8·N·L bytes.
     References: PTDI, algorithm 1; `proportion` for the estimates.
@@ -212,13 +212,17 @@ def _scales(
             top, bottom = top * x.astype(jnp.float32), bottom * y.astype(jnp.float32)
         return _Scale((*numerator, one, one)[:3], (*denominator, one, one)[:3], top / bottom, True)
 
+    def storey() -> _Scale:
+        """From the tests at tau and above."""
+        _, _, below = _counts(pool, drawn, pool.group[kth])
+        return ratio((1 + m - jnp.where(some, below, 0),), (tail,))
+
     scales = []
     for name in proportions:
         if name == "none":
             scales.append(ratio((m,), (n + 1,)))
-        elif name == "storey":  # tests at tau and above
-            _, _, below = _counts(pool, drawn, pool.group[kth])
-            scales.append(ratio((1 + m - jnp.where(some, below, 0),), (tail,)))
+        elif name == "storey":
+            scales.append(storey())
         elif name == "subtraction":  # tests and calibration items above tau
             calibration, false, _ = _counts(pool, drawn, pool.behind[kth])
             tested = false + _row(drawn.members, pool.up_to[kth])
@@ -227,13 +231,18 @@ def _scales(
             top = (jnp.where(usable, 1 + m - tested, 1), jnp.where(usable, n, 1), m)
             scales.append(ratio(top, (jnp.where(usable, m + 1, 1), jnp.where(usable, inside, 1), n + 1)))
         else:
-            inverse = (n + 1) / (_moment(pool, drawn) * m)
+            theta, usable = _moment(pool, drawn)
+            if name == "moment":
+                inverse = jnp.where(usable, (n + 1) * jnp.minimum(theta, m) / m, storey().inverse)
+            else:
+                pi0 = jnp.where(jnp.isnan(theta), 1, jnp.clip(1 / theta, 1 - proportion.MOST_MEMBERS, 1))
+                inverse = (n + 1) / (pi0 * m)
             scales.append(ratio((one,), (one,))._replace(inverse=inverse.astype(jnp.float32), exact=False))
     return scales
 
 
-def _moment(pool: Pool, drawn: Drawn) -> jax.Array:
-    """[L] PTDI's adjusted moment estimate of the fraction of non-members, from sums over the drawn items."""
+def _moment(pool: Pool, drawn: Drawn) -> tuple[jax.Array, jax.Array]:
+    """[L] theta of PTDI's adjusted moment estimate, from sums over the drawn items, and whether it shows members."""
 
     def sums(values: jax.Array, table: jax.Array) -> jax.Array:
         """[3, L] count, sum and sum of squares of the items that a table of running counts marks."""
@@ -259,8 +268,8 @@ def _moment(pool: Pool, drawn: Drawn) -> jax.Array:
     gap = mu1 - mu0
     raw = (mu1 - mu) / gap
     variance = (raw**2 * var0 / n0 + (1 - raw) ** 2 * var1 / n1 + var / m) / gap**2
-    theta = jnp.clip(1 / raw - variance / raw**3, 1, jnp.maximum(m, 1))
-    return jnp.where((gap < 0) & (raw > jnp.sqrt(variance)), 1 / theta, 1)
+    theta = 1 / raw - variance / raw**3
+    return theta, (gap < 0) & (raw > 0) & (theta > 1)
 
 
 def _counts(pool: Pool, drawn: Drawn, place: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

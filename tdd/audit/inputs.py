@@ -136,7 +136,8 @@ def read_inputs(procedure: Procedure, given: Sequence[Any], reading: Reading) ->
         raise InputError(
             f"members is missing: method {name!r} with these options needs known members"
             if members is None
-            else "members are used by ptdi:proportion=moment and combined_score:learn_from=members only; leave them out"
+            else "members are used by ptdi:proportion=moment, moment_paper and combined_score:learn_from=members only; "
+            "leave them out"
         )
     if calibration is None and "calibration" in needs:
         raise InputError(f"calibration is missing: {name} compares candidates with texts for which the null holds")

@@ -103,7 +103,8 @@ def devices(arguments: argparse.Namespace) -> dict[str, Any]:
 _METHODS = """\
 options of the methods, the default first:
   --method NAME:option=value,option=value; several numbers with colons
-  ptdi         proportion=storey, subtraction, moment or none;
+  ptdi         proportion=storey, subtraction, moment, moment_paper or
+               none;
                eta=0.05, the region of presumed non-members;
                unit=cluster, item or drawn (with --group-field)
   best_score   rule=deterministic or randomized (more power)

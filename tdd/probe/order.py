@@ -194,15 +194,16 @@ class OrderGuard(AlarmHistory):
         held = self.init(state.key).held if self.against == "batch" else state.held
 
         def example(carry: Any, item: Any) -> Any:
-            held, wealth, count, crossed = carry
+            held, wealth, count, crossed, key = carry
             value, keep = item
-            uniform, leaves = online_conformal.draw(jax.random.fold_in(state.key, count), self.memory)
+            key = online_conformal.key_after(key, value, keep)
+            uniform, leaves = online_conformal.draw(key, self.memory)
             held, p = online_conformal.advance(held, value, uniform, leaves, keep)
             wealth, now = martingale.advance(wealth, jnp.log(p), keep)
             crossed = jnp.where((crossed < 0) & (now.anytime_p_value <= self.alpha), count, crossed)
-            return (held, wealth, count + keep, crossed), OrderEvidence(p, now.log_martingale, now.anytime_p_value)
+            return (held, wealth, count + keep, crossed, key), OrderEvidence(p, now.log_martingale, now.anytime_p_value)
 
         carry, evidence = jax.lax.scan(
-            example, (held, state.wealth, state.num_examples, state.crossed_at), (values, real)
+            example, (held, state.wealth, state.num_examples, state.crossed_at, state.key), (values, real)
         )
-        return OrderState(*carry, state.key), evidence
+        return OrderState(*carry), evidence

@@ -19,7 +19,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import betting, permutation, randomization, rank_sum, student
-from tdd.procedures.calls import tracing
+from tdd.procedures.calls import key_of, tracing
 from tdd.records import Guarantee, TestResult, pytree
 from tdd.validate import InputError, arrays
 
@@ -126,7 +126,9 @@ def exchangeability(
       canonical: [r] log-probabilities (sums over tokens, nats), higher = more likely. Log-densities may be positive.
       shuffled: [r, k] log-probabilities of the shuffles.
       test: which test.
-      key: PRNG key for "exact" and "combined" (unless all relabellings are listed) and for randomised ties.
+      key: PRNG key for "exact" and "combined" (unless all relabellings are listed) and for randomised ties. The draws
+        depend on it and on a hash of the ranks within shards, so that one constant key does not serve all data sets
+        (`jax.random.key(0)` alone: randomised ties of 20 shards and 3 shuffles rejected in .089 of them at level .05).
       num_draws: random relabellings.
       tie_break: ties of the ranks: "conservative" counts them against the canonical order, "randomized" breaks them at
         random ("rank_sum" and "combined").
@@ -205,7 +207,10 @@ def _test(canonical, shuffled, mask, key, tolerance, *, test, num_draws, ties) -
     """Run any of the tests on real or masked shards, in one program."""
     r, k = shuffled.shape
     options = {"mask": mask, "tolerance": tolerance}
-    rank_key, draw_key = (None, None) if key is None else jax.random.split(key)
+    drawn = ties == "randomized" or (test in ("combined", "exact") and not randomization.is_enumerable(r, k, num_draws))
+    rank_key = draw_key = None
+    if key is not None and drawn:
+        rank_key, draw_key = jax.random.split(_key_of_orders(key, canonical, shuffled, mask))
     rank_key = rank_key if ties == "randomized" else None
     ranks = rank_sum.shard_ranks(canonical, shuffled, key=rank_key, **options)
     real = ranks >= 0
@@ -222,15 +227,15 @@ def _test(canonical, shuffled, mask, key, tolerance, *, test, num_draws, ties) -
     if test in ("combined", "rank_sum"):
         by_ranks = rank_sum.rank_sum(canonical, shuffled, key=rank_key, **options)
     if test in ("combined", "exact"):
-        drawn = randomization.shard_randomization(canonical, shuffled, num_draws=num_draws, key=draw_key, **options)
+        by_draws = randomization.shard_randomization(canonical, shuffled, num_draws=num_draws, key=draw_key, **options)
     if test == "combined":
-        log_p = jnp.minimum(jnp.minimum(by_ranks.log_p_value, drawn.log_p_value) + math.log(2), 0)
-        p = jnp.minimum(2 * jnp.minimum(by_ranks.p_value, drawn.p_value), 1)
+        log_p = jnp.minimum(jnp.minimum(by_ranks.log_p_value, by_draws.log_p_value) + math.log(2), 0)
+        p = jnp.minimum(2 * jnp.minimum(by_ranks.p_value, by_draws.p_value), 1)
         statistic, floor = p / 2, jnp.minimum(jnp.minimum(floor_ranks, floor_draws) + math.log(2), 0)
     elif test == "rank_sum":
         p, log_p, statistic, floor = by_ranks.p_value, by_ranks.log_p_value, by_ranks.statistic, floor_ranks
     elif test == "exact":
-        p, log_p, statistic, floor = drawn.p_value, drawn.log_p_value, total, floor_draws
+        p, log_p, statistic, floor = by_draws.p_value, by_draws.log_p_value, total, floor_draws
     elif test == "t":
         known = real.all() if mask is None else True
         p, log_p = (jnp.where(known, value, jnp.nan) for value in (by_t.p_value, by_t.log_p_value))
@@ -253,6 +258,14 @@ def _test(canonical, shuffled, mask, key, tolerance, *, test, num_draws, ties) -
         num_masked=jnp.int32(r) - used,
         log_smallest_p=floor.astype(s.dtype),
     )
+
+
+def _key_of_orders(key: jax.Array, canonical: jax.Array, shuffled: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """Return `key_of` the place of each order among those of its shard, which neither unit nor origin changes."""
+    every = jnp.concatenate([canonical[:, None], shuffled], axis=1)
+    places = jax.vmap(jnp.searchsorted)(jnp.sort(every, axis=1), every)
+    real = ~jnp.isnan(every).any(axis=1)
+    return key_of(key, (places.T, real if mask is None else real & mask))
 
 
 def _restored(result: ExchangeabilityResult, real: np.ndarray) -> ExchangeabilityResult:

@@ -73,7 +73,8 @@ def online_conformal_p_values(
     Args:
       scores: [T] loss-like scores in order of arrival; NaN is skipped.
       null: "nonmember" (small scores are extreme: small p = more member-like than before) or "member".
-      key: PRNG key. Fewer scores with the same key give the same p-values.
+      key: PRNG key; the draw of a score depends on it and on the scores up to this one, so that one constant key does
+        not give every stream the same draws. Fewer scores with the same key give the same p-values.
       uniforms: [T] U_t in (0, 1], instead of those of the key.
       window: w; None for the whole past.
       mask: [T] bool, True = real.
@@ -103,7 +104,8 @@ def online_conformal_p_values(
     if key is not None or uniforms is None or (window is not None and length > window + 1):
         arrays.check_key(key, "breaking ties and choosing the score that leaves a full window")
     (ordered,), (real,) = order_preserving([scores], [mask])
-    return _p_values(ordered, null=null, key=key, uniforms=uniforms, window=window, mask=real)
+    seen = None if key is None else jnp.asarray(scores).astype(jnp.float32)
+    return _p_values(ordered, null=null, key=key, uniforms=uniforms, window=window, mask=real, evidence=seen)
 
 
 _p_values = jax.jit(online_conformal.p_values, static_argnames=("null", "window"))

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import discriminant, permutation, ranks, set_statistics, student
-from tdd.procedures.calls import ordered_panels, tracing
+from tdd.procedures.calls import key_of, ordered_panels, tracing
 from tdd.procedures.exchangeability import ExchangeabilityResult, exchangeability
 from tdd.records import Guarantee, TestResult, pytree
 from tdd.validate import InputError, arrays
@@ -186,7 +186,7 @@ def dataset_inference(
     Args:
       suspect: [K, n] scores of the items that may have been trained on, LOWER = more member-like.
       heldout: [K, m] scores of items of the same kind that cannot have been.
-      key: PRNG key of splits and labellings.
+      key: PRNG key of splits and labellings, which depend on it and on a hash of the scores.
       test: which test on the halves B.
       num_splits: S.
       num_draws: random labellings of each split, for "permutation".
@@ -220,6 +220,7 @@ def dataset_inference(
         arrays.check_finite(panel, name)
     suspect_mask = arrays.as_mask(suspect_mask, suspect[0], "suspect_mask")
     heldout_mask = arrays.as_mask(heldout_mask, heldout[0], "heldout_mask")
+    key = key_of(key, (suspect, suspect_mask), (heldout, heldout_mask))
     heldout, suspect, heldout_mask, suspect_mask = ordered_panels(heldout, suspect, heldout_mask, suspect_mask)
     if not tracing(suspect_mask, heldout_mask):
         for name, real in (("suspect", suspect_mask), ("heldout", heldout_mask)):

@@ -23,8 +23,8 @@ class PTDI(WithOption):
     """`tdd.ptdi`, or `tdd.cluster_ptdi` if the evidence comes in clusters.
 
     Attributes:
-      proportion: estimator of the proportion of members, "none", "subtraction", "storey", "moment" or
-        "jackknife".
+      proportion: estimator of the proportion of members, "none", "subtraction", "storey", "moment" (our variant),
+        "moment_paper" or "jackknife".
       eta: fraction of the calibration scores in the region of presumed non-members, or the bandwidth of "jackknife".
       unit: unit of decision if items come in clusters, "cluster", "item" or "drawn".
 
@@ -52,13 +52,13 @@ class PTDI(WithOption):
 
     @property
     def needs(self) -> tuple[str, ...]:  # noqa: D102
-        return ("calibration", "members") if self.proportion == "moment" else ("calibration",)
+        return ("calibration", "members") if self.proportion in ptdi.WITH_MEMBERS else ("calibration",)
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         options: dict[str, Any] = {"alpha": alpha, "proportion": self.proportion, "eta": self.eta, **masks(evidence)}
         if evidence.clusters:
             return self._select_clusters(evidence, key, **options)
-        members = evidence.members if self.proportion == "moment" else None
+        members = evidence.members if self.proportion in ptdi.WITH_MEMBERS else None
         return ptdi.ptdi(evidence.calibration, evidence.scores, members=members, **options)
 
     def _select_clusters(self, evidence: Evidence, key: jax.Array | None, **options: Any) -> Selection:

@@ -31,7 +31,7 @@ _LEVELS = {
     "one": "may be compared with this level alone; at another level they are others",
 }
 _STEP_UPS = {
-    *(f"ptdi/{proportion}" for proportion in ("none", "storey", "subtraction", "moment", "jackknife")),
+    *(f"ptdi/{proportion}" for proportion in ("none", "storey", "subtraction", "moment", "moment_paper", "jackknife")),
     *("jmcs/bh", "jmcs/storey", "td4eval/pooled_rank", "td4eval/split_weights"),
 }
 """Procedures that compare the p-values of single items with the line t·pi0/alpha."""

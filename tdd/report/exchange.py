@@ -53,7 +53,8 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
     tested = sum(is_known(entry["p_value"]) for entry in result["data"])
     of = f"{tested} data set{'' if tested == 1 else 's'}"
     verdict = (
-        f"The log-probabilities of {rejected} of {of} depend on the published order, at level {result['alpha']:g}."
+        f"Evidence at level {result['alpha']:g} that the log-probabilities of {rejected} of {of} depend on the "
+        "published order."
         if rejected
         else f"No dependence on the published order was found in {of}, at level {result['alpha']:g}. That does not "
         "show that they were absent from the training data."

@@ -205,7 +205,7 @@ def resample(
     Each repetition splits the pool in halves at random: the non-members of the first, floor(N/2) items, calibrate, the
     others are tested; or, with `test_members` or `calibration_ratio`, it draws sets of fixed sizes. Every method
     decides at every level on the same splits. Decisions are exact and equal those of `tdd.ptdi` on the split, ties
-    included (for "moment" up to the rounding of its estimate). A split depends on `key` and on its number alone, and
+    included (for the moment estimates up to their rounding). A split depends on `key` and on its number alone, and
     sums are integers: the numbers depend neither on devices and shards nor on interruptions.
 
     Random splits make the items of a pool exchangeable, so that every guarantee of `tdd.ptdi` applies. The rates say
@@ -213,11 +213,11 @@ def resample(
 
     Args:
       scores: [N] loss-like scores (lower = more member-like), any real type; their order alone matters, but for
-        "moment".
+        the moment estimates.
       is_member: [N] bool.
       alphas: levels in (0, 1), as exact fractions.
-      methods: proportion estimates of `tdd.ptdi`: "none", "storey", "subtraction", "moment". For the last one the
-        members that are not tested are the known ones.
+      methods: proportion estimates of `tdd.ptdi`: "none", "storey", "subtraction", "moment", "moment_paper". For
+        the last two the members that are not tested are the known ones.
       eta: fraction of the calibration scores in the region of presumed non-members.
       repetitions: largest number of splits.
       key: PRNG key.

@@ -572,9 +572,23 @@ PROBE = (
     Fault(
         "order: one uniform for the whole stream",
         "tdd/probe/order.py",
-        "jax.random.fold_in(state.key, count)",
-        "state.key",
+        "key = online_conformal.key_after(key, value, keep)",
+        "key = state.key",
         ("tests/probe/test_order.py",),
+    ),
+    Fault(
+        "online p-values: one constant key draws the same for every stream",
+        "kernels/online_conformal.py",
+        "after = jax.random.fold_in(key, word)",
+        "after = jax.random.fold_in(key, 0)",
+        ("tests/kernels/test_online_conformal.py",),
+    ),
+    Fault(
+        "exchangeability: one constant key draws the same for every data set",
+        "tdd/procedures/exchangeability.py",
+        "jax.random.split(_key_of_orders(key, canonical, shuffled, mask))",
+        "jax.random.split(key)",
+        ("tests/procedures/test_exchangeability.py",),
     ),
     Fault(
         "stream: a copy that was seen in part is none",

@@ -1,5 +1,6 @@
 """Online conformal p-values: the definition, the step beside the scan, exact laws by listing every order."""
 
+import functools
 import itertools
 
 import jax
@@ -22,16 +23,22 @@ def scores(seed=0, size=40):
     return x
 
 
-def drawn(window, size=40):
-    draws = jax.jit(jax.vmap(lambda t: online_conformal.draw(jax.random.fold_in(KEY, t), window)))
-    return [np.asarray(part) for part in draws(jnp.arange(size))]
+@functools.partial(jax.jit, static_argnames="window")
+def drawn(x, window, mask=True):
+    """The draws of the keys that fold in one score after another."""
+
+    def draw(key, item):
+        key = online_conformal.key_after(key, *item)
+        return key, online_conformal.draw(key, window)
+
+    return jax.lax.scan(draw, KEY, (x, jnp.broadcast_to(mask, x.shape)))[1]
 
 
 @pytest.mark.parametrize("null", conformal.NULLS)
 @pytest.mark.parametrize("window", [None, 1, 6, 100])
 def test_definition(null, window):
     x = scores()
-    uniforms, leaves = drawn(40 if window is None else window)
+    uniforms, leaves = map(np.asarray, drawn(x, 40 if window is None else window))
     expected = ref.online_p_values(x, uniforms, null, window, leaves)
     rounding.assert_close(compiled(x, null=null, key=KEY, window=window), expected, roundings=3)
     assert expected[0] == uniforms[0]
@@ -41,7 +48,7 @@ def test_the_step_gives_the_scan_to_the_bit():
     x, mask = scores(1), np.random.default_rng(2).random(40) < 0.8
     expected = compiled(x, null="member", key=KEY, window=6, mask=mask)
     state = online_conformal.start(6, null="member")
-    for t, (value, real, *draw) in enumerate(zip(x, mask, *drawn(6), strict=True)):
+    for t, (value, real, *draw) in enumerate(zip(x, mask, *drawn(x, 6, mask), strict=True)):
         state, p = step(state, value, *draw, real)
         np.testing.assert_array_equal(p, expected[t])
     assert int(state.num_held) == 6
@@ -52,6 +59,18 @@ def test_what_stands_at_t_depends_on_the_past_alone():
     whole, changed = compiled(x, null="nonmember", key=KEY, window=6), x.copy()
     changed[21:] = -1
     np.testing.assert_array_equal(compiled(changed, null="nonmember", key=KEY, window=6)[:21], whole[:21])
+
+
+def test_the_key_folds_in_what_has_arrived():
+    key_of = jax.jit(lambda value, mask=True: jax.random.key_data(online_conformal.key_after(KEY, value, mask)))
+    start = np.asarray(jax.random.key_data(KEY))
+    for absent in (key_of(jnp.nan), key_of(1.0, False)):
+        np.testing.assert_array_equal(absent, start)
+    np.testing.assert_array_equal(key_of(0.0), key_of(-0.0))
+    found = {np.asarray(key_of(value)).tobytes() for value in (0.0, 1.0, -1.0, 1.5)} | {start.tobytes()}
+    assert len(found) == 5
+    legacy = online_conformal.key_after(jax.random.key_data(KEY), 1.5)
+    np.testing.assert_array_equal(legacy, key_of(1.5))
 
 
 @pytest.mark.slow("bits")

@@ -19,7 +19,8 @@ def slow(values, key, alpha, memory=MEMORY, restart=()):
     for t, value in enumerate(values):
         if t in restart:
             held = []
-        uniform, leaves = map(float, online_conformal.draw(jax.random.fold_in(key, t), memory))
+        key = online_conformal.key_after(key, value)
+        uniform, leaves = map(float, online_conformal.draw(key, memory))
         lower, equal = sum(x < value for x in held), sum(x == value for x in held)
         p = (lower + uniform * (1 + equal)) / (len(held) + 1)
         if len(held) < memory:

@@ -141,6 +141,15 @@ def test_known_values_with_a_traced_key_keep_their_digits():
     assert np.isfinite(call(canonical, shuffled)(keys)).all()
 
 
+def test_a_constant_key_draws_anew_for_other_data():
+    """29 shards are ties, and the last one beats no shuffle, whose order alone differs."""
+    canonical, shuffled = np.zeros(30), np.zeros((30, 4))
+    shuffled[0] = 1, 2, 3, 4
+    p = lambda c, s: float(exchangeability(c, s, test="rank_sum", tie_break="randomized", key=KEY).p_value)  # noqa: E731
+    assert p(canonical * 8 - 3, shuffled * 8 - 3) == p(canonical, shuffled)
+    assert len({p(canonical, np.roll(shuffled, shift, axis=1)) for shift in range(4)}) > 1
+
+
 def test_second_call_does_not_compile():
     canonical, shuffled = shards()
     exchangeability(canonical, shuffled, key=KEY)

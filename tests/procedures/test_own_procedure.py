@@ -188,7 +188,8 @@ def test_a_procedure_as_text(text, value):
         ("ptdi:eta=2", "eta"),
         (
             "ptdi:proportion=best",
-            "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'jackknife'; got 'best'",
+            "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'moment_paper', 'jackknife'; got "
+            "'best'",
         ),
         ("ptdi:unit=item,proportion=none", "proportion='none' has no use with unit='item'"),
         ("ktd:rule=multi,proportion=none", "proportion='none' belongs to rule 'conformal' of method 'ktd'"),

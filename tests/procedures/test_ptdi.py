@@ -144,8 +144,8 @@ def test_masks_are_absence():
     calibration, scores = rng.normal(size=39), rng.normal(size=40) - 1
     members = rng.normal(size=30) - 3
     keep_c, keep_s = rng.permutation(39) < 12, rng.permutation(40) < 12
-    for proportion in ("none", "storey", "subtraction", "moment", "jackknife"):
-        known = {"members": members} if proportion == "moment" else {}
+    for proportion in tdd.procedures.ptdi.PROPORTIONS:
+        known = {"members": members} if proportion.startswith("moment") else {}
         masked = tdd.ptdi(
             calibration, scores, alpha=0.3, proportion=proportion, calibration_mask=keep_c, mask=keep_s, **known
         )
@@ -156,14 +156,31 @@ def test_masks_are_absence():
         assert masked.min_selections == cut.min_selections
 
 
-def test_moment_agrees_with_its_definition():
+@pytest.mark.parametrize("name", ["moment", "moment_paper"])
+def test_moment_agrees_with_its_definition(name):
     rng = np.random.default_rng(3)
     members, calibration = rng.normal(size=60) - 3, rng.normal(size=80)
     scores = np.r_[rng.normal(size=50), rng.normal(size=50) - 3]
-    got = tdd.ptdi(calibration, scores, alpha=0.1, proportion="moment", members=members)
-    assert float(got.proportion) == pytest.approx(1 - ref.moment_pi0(members, calibration, scores), rel=1e-4)
+    got = tdd.ptdi(calibration, scores, alpha=0.1, proportion=name, members=members)
+    expected = 1 - ref.moment_pi0(members, calibration, scores, printed=name == "moment_paper")
+    assert float(got.proportion) == pytest.approx(expected, rel=1e-4)
     assert 0.3 < float(got.proportion) < 0.7
     assert got.guarantee.kind == "asymptotic"
+
+
+def test_the_variants_of_the_moment_estimate_differ_where_theta_is_negative():
+    """raw = .1 is below its standard error: the paper's selects everything, ours takes Storey's estimate."""
+    members, calibration, scores = np.r_[-2.0, 0], np.r_[-1.0, 1], np.r_[-2.0, 0.2]
+    found = {
+        name: tdd.ptdi(calibration, scores, alpha=0.1, proportion=name, members=members)
+        for name in ("moment", "moment_paper")
+    }
+    storey = tdd.ptdi(calibration, scores, alpha=0.1, proportion="storey")
+    assert found["moment"].proportion == pytest.approx(float(storey.proportion), rel=1e-6)
+    assert found["moment_paper"].proportion == pytest.approx(1 - 1e-6)
+    assert found["moment"].num_selected == 0
+    assert found["moment_paper"].selected.all()
+    assert "not at small sizes" in found["moment_paper"].guarantee.controls
 
 
 def test_result_is_a_pytree_with_static_words():
@@ -198,6 +215,7 @@ def test_one_compilation_for_all_levels():
         ({"calibration": [-np.inf, 1.0]}, ("calibration[0]", "-inf")),
         ({"proportion": "magic"}, ("proportion", "'magic'", "'storey'")),
         ({"proportion": "moment"}, ("moment", "members")),
+        ({"proportion": "moment_paper"}, ("moment_paper", "members")),
         ({"members": [1.0, 2.0]}, ("members", "'storey'")),
         ({"eta": 0.0}, ("eta", "0")),
         ({"mask": [True]}, ("mask", "(1,)", "(2,)")),

@@ -102,7 +102,7 @@ def rmia(losses, a, gamma):
     """Zarifzadeh et al.: ratios of probabilities, every text with every text of the population."""
     own, out, population, of_population = (np.exp(-x) for x in losses)
     x, z = ((p / ((1 + a) / 2 * q.mean(0) + (1 - a) / 2)) for p, q in ((own, out), (population, of_population)))
-    return 1 - (x[:, None] / z[None] >= gamma).mean(1)
+    return 1 - (x[:, None] >= gamma * z[None]).mean(1)
 
 
 @pytest.mark.parametrize(("name", "a", "gamma"), [
@@ -126,6 +126,19 @@ def test_rmia_of_long_texts_does_not_underflow():
     }  # fmt: skip
     assert request.finish(np.array([799.0, 801.0]), evidence).tolist() == [0.0, 1.0]
     assert np.isnan(request.finish(np.array([np.nan, 1.0]), evidence)).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("name", "a"), [("rmia", 0.3), ("rmia:a=1", 1), ("rmia:a=0", 0)])
+@pytest.mark.parametrize("call", [lambda finish: finish, jax.jit], ids=["numpy", "jax"])
+def test_rmia_of_texts_that_references_give_probability_zero(name, a, call):
+    """p(x) is (1 - a)/2, or 0 for a = 1: the text dominates all; a text without probability dominates none."""
+    own, out = np.array([0.5, 0.9, np.inf, 0.7]), np.array([[np.inf, np.inf, 1.0, np.inf], [np.inf, np.inf, 2.0, 1.5]])
+    population, of_population = np.array([0.2, 0.6, 1.1, 3.0]), np.array([[0.5, 2.0, np.inf, 2.5]] * 2)
+    evidence = {"reference": out, "population": population, "population under reference": of_population}
+    with np.errstate(divide="ignore"):
+        expected = rmia((own, out, population, of_population), a, 1)
+    assert len(set(expected)) > 1
+    np.testing.assert_allclose(call(parse_score(name).finish)(own, evidence), expected, atol=1e-6)
 
 
 def test_numpy_and_jax_agree(losses):

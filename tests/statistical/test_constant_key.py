@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import tdd
-from tdd.kernels import conformal, evalues
+from tdd.kernels import conformal, evalues, martingale, online_conformal, rank_sum
 from tdd.procedures.evalues import drawn_uniform
 from tdd.procedures.several_scores import choose
 from tdd.study.claims.combination import detector_scores
@@ -82,3 +82,58 @@ def test_the_best_of_several_scores_with_the_key_alone_is_caught(budget):
         return evalues.e_bh(e_values, ALPHA, uniform=drawn_uniform(KEY)).reject.any().astype(jnp.float32)
 
     guarantees.assert_exceeds(guarantees.simulate(fdp, seed=1), ALPHA, budget)
+
+
+def tied_orders(key):
+    """20 shards of no memory, in three values."""
+    values = jax.random.randint(key, (20, 4), 0, 3).astype(jnp.float32)
+    return values[:, 0], values[:, 1:]
+
+
+@pytest.mark.guarantee(checks=1)
+def test_randomised_ties_of_the_order_of_a_data_set(budget):
+    def reached(key):
+        found = tdd.exchangeability(*tied_orders(key), test="rank_sum", tie_break="randomized", key=KEY)
+        return (found.p_value <= 0.05).astype(jnp.float32)
+
+    guarantees.assert_at_most(guarantees.simulate(reached, seed=4), 0.05, budget)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_randomised_ties_of_the_order_with_the_key_alone_are_caught(budget):
+    def reached(key):
+        found = rank_sum.rank_sum(*tied_orders(key), key=jax.random.split(KEY)[0])
+        return (found.p_value <= 0.05).astype(jnp.float32)
+
+    guarantees.assert_exceeds(guarantees.simulate(reached, seed=4), 0.05, budget)
+
+
+STREAM_KEY = jax.random.key(14)
+"""Its uniforms lie on one side of 1/2 for a while."""
+
+
+def alarm(p_values):
+    found = martingale.conformal_martingale(jnp.log(p_values), bet="simple_jumper")
+    return (found.anytime_p_value[-1] <= ALPHA).astype(jnp.float32)
+
+
+def mostly_zeros(key):
+    return jax.random.bernoulli(key, 0.1, (30,)).astype(jnp.float32)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_a_martingale_on_a_stream_with_ties(budget):
+    def one(key):
+        return alarm(tdd.online_conformal_p_values(mostly_zeros(key), null="nonmember", key=STREAM_KEY))
+
+    guarantees.assert_at_most(guarantees.simulate(one, seed=5), ALPHA, budget)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_a_martingale_with_the_key_alone_is_caught(budget):
+    def one(key):
+        keys = jax.vmap(lambda t: jax.random.fold_in(STREAM_KEY, t))(jnp.arange(30))
+        uniforms = jax.vmap(lambda key: online_conformal.draw(key, 30)[0])(keys)
+        return alarm(online_conformal.p_values(mostly_zeros(key), null="nonmember", uniforms=uniforms))
+
+    guarantees.assert_exceeds(guarantees.simulate(one, seed=5), ALPHA, budget)

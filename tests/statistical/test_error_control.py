@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import tdd
 from tdd.kernels import conformal, lattice, stepup
 from tdd.study.claims.estimates import integer_scores, normal_scores, selected, storey_with
 
@@ -194,6 +195,32 @@ def test_ptdi_subtraction(n, nulls, alternatives, budget):
     bound = 0.1 * (1 + 1 / m) * (1 + 1 / n)
     fdp = fdp_of(selected("subtraction"), normal_scores, n, nulls, alternatives)
     guarantees.assert_at_most(fdp, bound, budget)
+
+
+@pytest.mark.guarantee(checks=5)
+@pytest.mark.parametrize(
+    ("known", "n", "nulls", "members", "away", "alpha", "eta"),
+    [
+        (99, 99, 10, 0, 2.0, 0.2, 0.05),
+        (199, 199, 5, 0, 2.0, 0.2, 0.5),
+        (20, 99, 10, 0, 0.3, 0.2, 0.05),
+        (39, 39, 200, 200, 4.0, 0.1, 0.05),
+        (199, 199, 20, 180, 1.0, 0.1, 0.05),
+    ],
+)
+@pytest.mark.slow("long")
+def test_ptdi_moment(known, n, nulls, members, away, alpha, eta, budget):
+    """Asymptotic, but at its level with few candidates too."""
+    null = jnp.arange(nulls + members) < nulls
+
+    def one(key):
+        own, shared = jax.random.split(key)
+        sample = normal_scores(shared, n, nulls, members, shift=away)
+        options = {"proportion": "moment", "members": jax.random.normal(own, (known,)) - away}
+        chosen = tdd.ptdi(*sample, alpha=alpha, eta=eta, **options).selected
+        return guarantees.false_discovery_proportion(chosen, null)
+
+    guarantees.assert_at_most(guarantees.simulate(one, seed=0), alpha, budget)
 
 
 # --- p-values that are not conformal ---------------------------------------------------------------------------------

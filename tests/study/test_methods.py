@@ -43,7 +43,7 @@ def design_for(name):
     family = name.partition("/")[0]
     if family in ("td4eval", "jmcs", "jecs", "union", "intersection"):
         return PANEL
-    if name == "ptdi/moment":
+    if name.startswith("ptdi/moment"):
         return POOL
     return {"ktd": PAIRS, "exchangeability": SHARDS, "threshold": Labelled()}.get(family, SINGLE)
 
@@ -57,7 +57,7 @@ def directly(name, key, sample, alpha, null):
     calibration, scores, extra = sample.calibration, sample.scores, sample.extra
     masks = {"calibration_mask": sample.calibration_mask, "mask": sample.mask}
     if family == "ptdi":
-        options = {"members": extra["members"]} if choice == "moment" else {}
+        options = {"members": extra["members"]} if choice.startswith("moment") else {}
         return tdd.ptdi(calibration, scores, alpha=alpha, proportion=choice, **masks, **options).selected
     if family == "td4eval":
         options = {"key": key} if choice in ("random", "split_weights") else {}
@@ -91,9 +91,9 @@ def stacked(levels):
 
 
 COMPARED = (
-    "ptdi/none", "ptdi/moment", "td4eval/pooled_rank", "td4eval/e_values", "td4eval/random", "ktd/derandomized",
-    "ktd/conformal", "jmcs/storey", "jecs", "threshold/fdr", "union", "exchangeability/permutation",
-    "storey_bh", "holm",
+    "ptdi/none", "ptdi/moment", "ptdi/moment_paper", "td4eval/pooled_rank", "td4eval/e_values",
+    "td4eval/random", "ktd/derandomized", "ktd/conformal", "jmcs/storey", "jecs", "threshold/fdr", "union",
+    "exchangeability/permutation", "storey_bh", "holm",
 )  # fmt: skip
 OPTIONS_OF_ONE = [name for name in NAMES if name.startswith("td4eval/") and name not in COMPARED]
 """Combinations of one procedure, each of which takes long to trace."""

@@ -362,15 +362,14 @@ def test_bias_and_squared_error_are_those_of_the_definition():
             assert row["mse"] < by[share, "subtraction"]["mse"]
 
 
-def test_the_moment_estimate_is_zero_where_no_members_are_left_over():
+def test_the_moment_estimate_is_that_of_storey_where_no_members_are_left_over():
     """A table with few members: nine tenths of the candidates take all of them."""
     rng = np.random.default_rng(0)
     is_member = np.arange(60) < 12
     design = Pool(rng.normal(size=60) - 2 * is_member, is_member, test_members=0.9)
     assert "members" not in jax.eval_shape(design.draw, KEY).extra
     errors = jax.jit(ptdi._errors(design))(KEY)
-    _, nulls, targets = design.sizes()
-    assert float(errors[ptdi.ESTIMATES.index("moment")]) == pytest.approx(-targets / (nulls + targets))
+    assert float(errors[ptdi.ESTIMATES.index("moment")]) == pytest.approx(float(errors[ptdi.ESTIMATES.index("storey")]))
 
 
 @pytest.mark.slow("long")

@@ -1,5 +1,6 @@
 """Ranks, conformal p-values, step-up procedures, proportions, the lattice, token statistics."""
 
+import functools
 from fractions import Fraction
 
 import jax
@@ -177,8 +178,9 @@ def subtraction_reference(calibration, scores, calibration_mask=None, mask=None)
     return float(ref.subtraction_pi0(masked_to_nan(calibration, calibration_mask), masked_to_nan(scores, mask), 0.15))
 
 
-def moment_reference(members, calibration, scores, calibration_mask=None, mask=None):
-    return ref.moment_pi0(members, masked_to_nan(calibration, calibration_mask), masked_to_nan(scores, mask))
+def moment_reference(members, calibration, scores, calibration_mask=None, mask=None, printed=False):
+    masked = masked_to_nan(calibration, calibration_mask), masked_to_nan(scores, mask)
+    return ref.moment_pi0(members, *masked, printed=printed)
 
 
 def products(rng, n, m):
@@ -355,17 +357,20 @@ ENTRIES = [
         two_samples_masked,
         subtraction_reference,
     ),
-    Entry(
-        "proportion.moment",
-        lambda members, calibration, scores, calibration_mask=None, mask=None: (
-            proportion.moment(
-                members, calibration, scores, calibration_mask=calibration_mask, mask=mask
-            ).null_proportion
-        ),
-        members_too,
-        moment_reference,
-        roundings=3 * NUM_CALIBRATION,  # three means
-        scale=at_least_one,
+    *(
+        Entry(
+            f"proportion.{name}",
+            lambda members, calibration, scores, calibration_mask=None, mask=None, name=name: (
+                getattr(proportion, name)(
+                    members, calibration, scores, calibration_mask=calibration_mask, mask=mask
+                ).null_proportion
+            ),
+            members_too,
+            functools.partial(moment_reference, printed=name == "moment_paper"),
+            roundings=3 * NUM_CALIBRATION,  # three means
+            scale=at_least_one,
+        )
+        for name in ("moment", "moment_paper")
     ),
     Entry("lattice.product_le", lambda a, b, c: lattice.product_le((a, c, 7), (c, b, 7)), products, product_reference),
     Entry(

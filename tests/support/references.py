@@ -116,7 +116,8 @@ def subtraction_pi0(calibration, scores, eta):
     return Fraction(1 + sum(x > tau for x in test), m + 1) / Fraction(inside, n) if inside else Fraction(1)
 
 
-def moment_pi0(members, calibration, scores):
+def moment_pi0(members, calibration, scores, printed=False):
+    """`printed`: with the paper's clip of pi to [0, 1 - 1e-6]."""
     members, calibration, scores = (np.asarray(x, float)[real(x)] for x in (members, calibration, scores))
     if min(len(members), len(calibration), len(scores)) < 2:
         return 1.0
@@ -127,9 +128,10 @@ def moment_pi0(members, calibration, scores):
         + (1 - raw) ** 2 * members.var(ddof=1) / len(members)
         + scores.var(ddof=1) / len(scores)
     ) / (mu1 - mu0) ** 2
-    if not (mu1 < mu0 and raw > np.sqrt(variance)):
-        return 1.0
-    return 1 / np.clip(1 / raw - variance / raw**3, 1, len(scores))
+    theta = 1 / raw - variance / raw**3
+    if printed:
+        return 1 - np.clip(1 - 1 / theta, 0, 1 - 1e-6)
+    return 1 / np.clip(theta, 1, len(scores)) if mu1 < mu0 and raw > np.sqrt(variance) else 1.0
 
 
 def jackknife_pi0(ranks, n, eta):

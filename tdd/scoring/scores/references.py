@@ -136,7 +136,10 @@ class Rmia(Loss):
 
 
 def _log_ratio(xp: Any, own: Array, out: Array, a: float) -> Array:
-    """log r from losses [N] and [K, N]."""
+    """log r from losses [N] and [K, N]; a loss may be infinite under some or all reference models."""
     top = (-out).max(0)
-    log_out = top + xp.log(xp.exp(-out - top).mean(0)) + math.log((1 + a) / 2)
+    top = xp.where(top == -xp.inf, 0, top)
+    mean = xp.exp(-out - top).mean(0)
+    log_mean = xp.where(mean == 0, -xp.inf, xp.log(xp.where(mean == 0, 1, mean)))
+    log_out = top + log_mean + math.log((1 + a) / 2)
     return -own - (log_out if a == 1 else xp.logaddexp(log_out, math.log((1 - a) / 2)))

@@ -81,24 +81,11 @@ def subtraction_with_nominal_size(calibration: jax.Array, scores: jax.Array, key
     return stepup.bh_ranks(ranked.rank, n, 0.1, max_rank=n + 1, scale=scale).reject
 
 
-def moment_as_printed(members: jax.Array, calibration: jax.Array, scores: jax.Array) -> jax.Array:
-    """Flaw: pi of the moment estimate clipped to [0, 1 - eps], without a condition on raw; alpha = .1."""
-    n = calibration.shape[0]
-    mu1, mu0, mu = members.mean(), calibration.mean(), scores.mean()
-    raw = (mu1 - mu) / (mu1 - mu0)
-    variance = (
-        raw**2 * calibration.var(ddof=1) / n
-        + (1 - raw) ** 2 * members.var(ddof=1) / members.shape[0]
-        + scores.var(ddof=1) / scores.shape[0]
-    ) / (mu1 - mu0) ** 2
-    member = jnp.clip(1 - 1 / (1 / raw - variance / raw**3), 0, 1 - 1e-6)
-    rank = conformal.rank(calibration, scores, null="nonmember").rank
-    return stepup.bh((1 - member) * rank / (n + 1), 0.1).reject
-
-
-def moment_guarded(members: jax.Array, calibration: jax.Array, scores: jax.Array) -> jax.Array:
-    """The moment estimate of `tdd.ptdi` at alpha = .1."""
-    return ptdi(calibration, scores, alpha=0.1, proportion="moment", members=members).selected
+def by_moments(name: str, alpha: float = 0.1, eta: float = 0.05) -> Select:
+    """The selection of `tdd.ptdi` with a moment estimate."""
+    return lambda members, calibration, scores: (
+        ptdi(calibration, scores, alpha=alpha, proportion=name, eta=eta, members=members).selected  # type: ignore[arg-type]
+    )
 
 
 def jackknife_uncorrected(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
@@ -126,6 +113,19 @@ def _of_weak_scores(key: jax.Array, rule: Select) -> jax.Array:
     own, shared = jax.random.split(key)
     calibration, scores = normal_scores(shared, 20, 10, 10, shift=0.5)
     return _fdp(rule(jax.random.normal(own, (20,)) - 0.5, calibration, scores), 10)
+
+
+def _of_five_nulls(key: jax.Array, rule: Select) -> jax.Array:
+    """FDP among five candidates, none a member, beside 199 known members and 199 calibration items."""
+    own, shared = jax.random.split(key)
+    return _fdp(rule(jax.random.normal(own, (199,)) - 2, *normal_scores(shared, 199, 5, 0)), 5)
+
+
+def moment_or_none(members: jax.Array, calibration: jax.Array, scores: jax.Array) -> jax.Array:
+    """Flaw: pi0 = 1 where the moment estimate shows no member, alpha = .2."""
+    rank, n, m = conformal.rank(calibration, scores, null="nonmember").rank, calibration.shape[0], scores.shape[0]
+    scale = ((proportion.moment(members, calibration, scores).null_proportion, m), (n + 1,))
+    return stepup.bh_ranks(rank, n, 0.2, max_rank=n + 1, scale=scale).reject
 
 
 def _at_the_margin(key: jax.Array, rule: Callable[[jax.Array], jax.Array]) -> jax.Array:
@@ -186,11 +186,18 @@ _TIES = _setting(
     partial(integer_scores, values=20),
 )
 _LEAST = "the least extreme selected item"
+_MOMENT = 'tdd.ptdi, proportion="moment" (Storey\'s estimate where theta <= 1; asymptotic)'
 _RIGHT = 'tdd.ptdi, proportion="storey"'
 
 
 _UNIFORM = Setting("five independent uniform p-values, lambda = 1/2, alpha = .2", "FDR", 0.2, _of_uniforms)
 _WEAK = Setting("n0 = n1 = m = 20, members half a standard deviation away, alpha = .1", "FDR", 0.1, _of_weak_scores)
+_NO_MEMBERS = Setting(
+    "five candidates, none a member, n0 = n1 = 199, known members 2 sd away, lambda = 1/2, alpha = .2",
+    "FDR",
+    0.2,
+    _of_five_nulls,
+)
 _MARGIN = Setting(
     "20 independent p-values, half of them null, the others' z 3 sd away, alpha = .2",
     "margin",
@@ -219,9 +226,11 @@ CLAIMS: tuple[Claim, ...] = (
                 subtraction_with_nominal_size),
     _TIES.claim("subtraction/actual-size", 'tdd.ptdi, proportion="subtraction" (divided by the actual fraction)', True,
                 selected("subtraction")),
-    _WEAK.claim("moment/unguarded", "moment estimate, pi clipped to [0, 1)", False, moment_as_printed),
-    _WEAK.claim("moment/guarded", 'tdd.ptdi, proportion="moment" (theta clipped, pi = 0 unless it is significant)',
-                True, moment_guarded),
+    _WEAK.claim("moment/unguarded", 'tdd.ptdi, proportion="moment_paper" (pi clipped to [0, 1 - eps])', False,
+                by_moments("moment_paper")),
+    _WEAK.claim("moment/guarded", _MOMENT, True, by_moments("moment")),
+    _NO_MEMBERS.claim("moment/or-none", "moment estimate, pi = 0 where it shows no member", False, moment_or_none),
+    _NO_MEMBERS.claim("moment/or-storey", _MOMENT, True, by_moments("moment", 0.2, 0.5)),
     _NONE.claim("settings/largest", "tdd.ptdi, the largest selection of seven settings of proportion and eta", False,
                 largest_of_settings),
     _NONE.claim("settings/union", "tdd.ptdi at alpha/7 under each of seven settings, all that any selects", True,

@@ -101,7 +101,7 @@ def _errors(design: Pool) -> Callable[[jax.Array], list[jax.Array]]:
 
     def one(key: jax.Array) -> list[jax.Array]:
         sample = design.draw(key)
-        left_over = sample.extra.get("members", jnp.full(1, jnp.nan))  # NaN: none are left over, and the estimate is 0
+        left_over = sample.extra.get("members", jnp.full(1, jnp.nan))  # NaN: none are left over
         known: dict[str, Any] = {"moment": {"members": left_over}}
         selections = (
             ptdi(sample.calibration, sample.scores, alpha=0.1, proportion=name, **known.get(name, {}))
@@ -185,7 +185,7 @@ STUDIES = (
         title="Estimates of the fraction π of members: bias and mean squared error",
         describe=functools.partial(
             _splits,
-            further="; members that are not tested serve the moment estimate, 0 where tdd.ptdi does not trust it; the "
+            further="; members that are not tested serve the moment estimate, Storey's where it shows no member; the "
             "others are not cut at 0. Bias: the mean of the estimated less the true fraction, negative where it is "
             "conservative",
         ),
