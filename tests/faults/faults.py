@@ -419,8 +419,8 @@ METHODS = (
     Fault(
         "exchangeability: two tests, no Bonferroni in the logarithm",
         "tdd/procedures/exchangeability.py",
-        "jnp.minimum(by_ranks.log_p_value, drawn.log_p_value) + math.log(2), 0)\n        p =",
-        "jnp.minimum(by_ranks.log_p_value, drawn.log_p_value), 0)\n        p =",
+        "jnp.minimum(by_ranks.log_p_value, by_draws.log_p_value) + math.log(2), 0)\n        p =",
+        "jnp.minimum(by_ranks.log_p_value, by_draws.log_p_value), 0)\n        p =",
         ("tests/procedures/test_exchangeability.py",),
     ),
     Fault(

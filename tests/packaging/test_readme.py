@@ -26,7 +26,10 @@ PAGES = sorted(
     if "kernels" not in path.parts[-3:-1] or path.parent == ROOT / "kernels"
 )
 GENERATED = re.compile(r"<!-- (guarantees|validity|measured): begin -->.*?<!-- \1: end -->", re.DOTALL)
-RUN_ELSEWHERE = {"tdd/runs/README.md": "tests/scoring/test_recipes.py, tests/test_on_ray.py"}
+RUN_ELSEWHERE = {
+    "tdd/runs/README.md": "tests/scoring/test_recipes.py, tests/test_on_ray.py",
+    "tdd/scoring/README.md": "tests/scoring/test_own_score.py",
+}
 
 
 def page(name):

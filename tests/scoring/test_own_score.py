@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import json
+import pathlib
+import re
 import sys
 from collections.abc import Mapping
 
@@ -141,6 +143,16 @@ def test_an_audit_and_the_commands_know_it(model, tmp_path, monkeypatch, capsys)
     assert main([*audited[:-2], "no_such_module:Twice", "-q"]) == 2
     assert "cannot be imported" in capsys.readouterr().err
     sys.modules.pop("own_scores")
+
+
+def test_the_score_of_the_page(model):
+    page = pathlib.Path(tdd.scores.__file__).parents[1] / "README.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    names = {"__name__": "page"}
+    exec(compile(code, str(page), "exec"), names)
+    texts = random_texts(3, seed=2, shortest=4, longest=20)
+    table = tdd.score(model, texts, [names["Gain"](before=UNSEEN), "loss", tdd.scores.ReCall(UNSEEN)], progress=False)
+    np.testing.assert_allclose(table["gain"], table["loss"] * (1 + table["recall"] / 2), rtol=1e-6)
 
 
 def test_the_name_of_an_own_score_of_tdd_is_refused():

@@ -247,7 +247,7 @@ def test_several_checkpoints_are_in_memory_one_at_a_time(model, references, tmp_
 
     for number, path in enumerate(paths):
         pathlib.Path(path).mkdir()
-        (pathlib.Path(path) / "config.json").write_text(str(number))
+        (pathlib.Path(path) / "config.json").write_text(f'{{"number": {number}}}')
     monkeypatch.setattr(models, "load", load)
     assert checkpoint.load is not load
     where = tdd.scoring.devices.find_devices()
