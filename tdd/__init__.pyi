@@ -13,7 +13,6 @@ from .exchange.run import run_exchange as run_exchange
 from .models.adapters import check_causal as check_causal
 from .models.adapters import from_equinox as from_equinox
 from .models.adapters import from_function as from_function
-from .models.adapters import from_haiku as from_haiku
 from .models.adapters import from_linen as from_linen
 from .models.adapters import from_nnx as from_nnx
 from .models.checkpoint import load as load

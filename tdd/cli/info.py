@@ -20,7 +20,6 @@ _OPTIONAL = {
     "gguf": "quantised GGUF files",
     "ray": "tdd score --ray",
     "equinox": "tdd.from_equinox",
-    "dm-haiku": "tdd.from_haiku",
     "datasets": "texts from Hugging Face data sets",
     "pandas": "tables from data frames",
     "polars": "tables from data frames",

@@ -40,11 +40,10 @@ def variables(module):
     return module.init({"params": jax.random.key(0), "dropout": jax.random.key(1)}, TOKENS)
 
 
-@pytest.mark.parametrize("adapter", ["from_linen", "from_nnx", "from_equinox", "from_haiku"])
+@pytest.mark.parametrize("adapter", ["from_linen", "from_nnx", "from_equinox"])
 def test_wrong_library(adapter):
-    options = {"name": "x"} if adapter == "from_haiku" else {}
     with pytest.raises(InputError, match=r"must be a .* (module|transform), got int; adapters: tdd.from_linen"):
-        getattr(tdd, adapter)(3, vocab_size=V, **options)
+        getattr(tdd, adapter)(3, vocab_size=V)
 
 
 def test_linen_errors():
@@ -74,17 +73,6 @@ def test_linen_randomness_and_state():
     lm = tdd.from_linen(counting, vocab_size=V, mutable=("cache",))
     twice = [lm.logits(params, TOKENS) for _ in range(2)]
     np.testing.assert_array_equal(*twice)
-
-
-def test_haiku_errors():
-    pytest.importorskip("haiku")
-    transform = models.haiku_transforms()
-    training = tdd.from_haiku(transform["logits"], vocab_size=V, name="h", arguments={"is_training": True})
-    with pytest.raises(InputError, match="'h' asks for random numbers"):
-        training.logits(models.haiku_params(), TOKENS)
-    stateful = tdd.from_haiku(transform["state"], vocab_size=V, name="h")
-    with pytest.raises(InputError, match=r"'h' must be the pair \(params, state\).*got a mapping with 'embed'"):
-        stateful.logits(models.haiku_params(), TOKENS)
 
 
 def test_equinox_batch_and_static_fields():

@@ -1,4 +1,4 @@
-"""linen, nnx, Haiku and Equinox models: audited like the plain function that has their weights."""
+"""linen, nnx and Equinox models: audited like the plain function that has their weights."""
 
 import functools
 
@@ -14,7 +14,6 @@ import tdd
 from tdd.scoring.token_stats import token_stats
 
 TEXTS = random_texts(30, seed=8, shortest=6, longest=20)
-FAST = ("linen", "nnx", "haiku", "equinox")
 SCORES = ("loss", "min_k_plus_plus")
 
 
@@ -89,7 +88,7 @@ def test_adapting_again_compiles_nothing(library):
         lm, params = models.adapted(library)
         logits(lm, params, batch())
     assert len(traces) == 1
-    other = models.adapted(library, soft_cap=3.0, **models.fast_path(library))[0] if library in FAST else None
+    other = models.adapted(library, soft_cap=3.0, **models.fast_path(library))[0]
     assert other != lm
 
 
@@ -97,7 +96,7 @@ def encode(model, tokens):
     return model.encode(tokens) if "Linen" not in type(model).__name__ else model.encode(tokens, True)
 
 
-FORMS = [*((library, "name") for library in FAST), ("linen", encode), ("nnx", encode)]
+FORMS = [*((library, "name") for library in models.LIBRARIES), ("linen", encode), ("nnx", encode)]
 
 
 @pytest.mark.parametrize(("library", "form"), FORMS)
@@ -155,7 +154,7 @@ def test_gradient_norms(adapted):
     check_gradient_norms(*adapted)
 
 
-@pytest.mark.parametrize("library", FAST)
+@pytest.mark.parametrize("library", models.LIBRARIES)
 def test_gradient_norms_of_the_fast_path(library):
     check_gradient_norms(*models.adapted(library, **models.fast_path(library)))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 VOCABULARY, WIDTH = 300, 16
-LIBRARIES = ("linen", "nnx", "haiku", "haiku_state", "equinox")
+LIBRARIES = ("linen", "nnx", "equinox")
 
 
 @functools.cache
@@ -45,7 +45,7 @@ def reference():
 
 def adapted(library, **options):
     """(lm, params) of the model in a library; the test is skipped where the library is absent."""
-    pytest.importorskip({"linen": "flax", "nnx": "flax", "haiku_state": "haiku"}.get(library, library))
+    pytest.importorskip({"linen": "flax", "nnx": "flax"}.get(library, library))
     return globals()[f"_{library}"](**options)
 
 
@@ -150,72 +150,6 @@ def _nnx(**options):
     return from_nnx(nnx_model(), vocab_size=VOCABULARY, **options)
 
 
-# Haiku
-
-
-def _haiku_body(tokens, is_training=False):
-    import haiku as hk
-
-    x = hk.Embed(VOCABULARY, WIDTH, name="embed")(tokens)
-    h = x + jnp.tanh(hk.Linear(WIDTH, name="mix")(past_mean(x)))
-    if is_training:
-        h = hk.dropout(hk.next_rng_key(), 0.5, h)
-    return h
-
-
-def _haiku_logits(tokens, is_training=False):
-    import haiku as hk
-
-    return hk.Linear(VOCABULARY, with_bias=False, name="head")(_haiku_body(tokens, is_training))
-
-
-def _haiku_counting(tokens):
-    import haiku as hk
-
-    logits = _haiku_logits(tokens)
-    shift = hk.get_state("shift", (), jnp.float32, init=jnp.zeros)
-    hk.set_state("shift", shift + 1)
-    return logits + shift
-
-
-@functools.cache
-def haiku_transforms():
-    import haiku as hk
-
-    return {
-        "logits": hk.transform(_haiku_logits),
-        "hidden": hk.transform(_haiku_body),
-        "state": hk.transform_with_state(_haiku_counting),
-    }
-
-
-def haiku_params():
-    w = weights()
-    return {
-        "embed": {"embeddings": w["embedding"]},
-        "mix": {"w": w["kernel"], "b": w["bias"]},
-        "head": {"w": w["head"]},
-    }
-
-
-def haiku_readout(params):
-    return params["head"]["w"].T
-
-
-def _haiku(**options):
-    from tdd import from_haiku
-
-    lm = from_haiku(haiku_transforms()["logits"], vocab_size=VOCABULARY, name="haiku", **options)
-    return lm, haiku_params()
-
-
-def _haiku_state(**options):
-    from tdd import from_haiku
-
-    lm = from_haiku(haiku_transforms()["state"], vocab_size=VOCABULARY, name="haiku_state", **options)
-    return lm, (haiku_params(), {"~": {"shift": np.float32(0)}})
-
-
 # Equinox
 
 
@@ -273,5 +207,4 @@ def _equinox(**options):
 def fast_path(library):
     """Options with which a library's adapter gets hidden states and readout."""
     pytest.importorskip({"linen": "flax", "nnx": "flax"}.get(library, library))
-    hidden = haiku_transforms()["hidden"] if library == "haiku" else "encode"
-    return {"hidden": hidden, "readout": globals()[f"{library}_readout"]}
+    return {"hidden": "encode", "readout": globals()[f"{library}_readout"]}

@@ -238,7 +238,7 @@ def check_module(argument: str, value: Any, kind: str, fits: bool) -> None:
     if not fits:
         raise InputError(
             f"{argument} must be a {kind}, got {type(value).__name__}; adapters: tdd.from_linen, tdd.from_nnx, "
-            "tdd.from_haiku, tdd.from_equinox, and tdd.from_function for everything else"
+            "tdd.from_equinox, and tdd.from_function for everything else, Haiku's transforms too"
         )
 
 
