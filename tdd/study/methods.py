@@ -84,9 +84,10 @@ def method(
 
     Names: "ptdi/<proportion>", "td4eval/<combine>", "ktd/<rule>", "jmcs/<rule>", "jecs", "exchangeability/<test>"
     (selected if p <= alpha; `num_draws` is 999 unless given), "union" and "intersection" of one Storey-BH a model,
-    "threshold/<rule>" (`tdd.study.baselines`: no guarantee; of several rows of scores `detector` names one), and a
-    procedure on p-values ("bh", "storey_bh", "by", "holm", "lond", ...), which decides on `extra["p_values"]` where
-    the design draws them, and on conformal p-values otherwise. Each decides as `tdd.<name>` does.
+    "threshold/<rule>" (`tdd.study.baselines`: no guarantee), and a procedure on p-values ("bh", "storey_bh", "by",
+    "holm", "lond", ...), which decides on `extra["p_values"]` where the design draws them, and on conformal p-values
+    otherwise. Of several rows of scores `detector` names the one that a threshold or p-values are of. Each decides as
+    `tdd.<name>` does.
 
     Args:
       rule: a name out of `NAMES`; a `tdd.Procedure`, or one as text ("ptdi:eta=0.1"); or a function
@@ -155,6 +156,9 @@ class _Named:
         if self.family in baselines.COMPOSITIONS:
             return baselines.composed(baselines.selected_by_each(*both, alpha=alpha, **options), self.family)
         p = sample.extra.get("p_values")
+        if "detector" in options:
+            row = options.pop("detector")
+            p, both = None, (sample.calibration[row], sample.scores[row])
         if p is None:
             if null is None:
                 raise InputError(f"{self.family} needs to know which items calibrate: give the design a field null")
@@ -223,7 +227,7 @@ def _from_name(name: str, options: Mapping[str, Any]) -> StudyMethod:
         return _from_procedure(cls(**({first: choice} if first else {}), **options))
     function = _FAMILIES[family][0] if choice else _ALONE[family]
     known = set(inspect.signature(function).parameters) - _GIVEN
-    _check_options(name, options, known | ({"detector"} if family == "threshold" else set()))
+    _check_options(name, options, known | ({"detector"} if family == "threshold" or family in _P_VALUES else set()))
     select = _Named(family, choice, tuple(options.items()))
     read: dict[str, Any] = {"name": name, "select": select, "exact_levels": True}
     if family in baselines.COMPOSITIONS:
@@ -233,7 +237,7 @@ def _from_name(name: str, options: Mapping[str, Any]) -> StudyMethod:
     elif family == "exchangeability":
         read |= {"panel": False, "needs": ("canonical", "shuffled"), "masks": ()}
     else:
-        read |= {"panel": False, "directed": True}
+        read |= {"panel": "detector" in options, "directed": True}
     return StudyMethod(**read)
 
 

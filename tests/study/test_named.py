@@ -200,7 +200,7 @@ def test_a_knockoff_pool_draws_half_with_its_own_knockoffs():
 def test_a_joint_pool_calibrates_on_half_of_the_shared_members():
     given = columns(3, 3)
     shared = given.labels.all(0)
-    design = jecs._joint_pool(given, 3)
+    design = jecs.joint_pool(given, 3)
     sample = drawn(design)
     assert sample.calibration.shape == (3, shared.sum() // 2)
     assert sample.scores.shape == (3, 40 - shared.sum() // 2)

@@ -35,7 +35,7 @@ LABELS = {
     "jmcs/storey": "JMCS, Storey",
     "jecs": "JECS",
 }
-_GCR = "GCR: mean fraction of the selected items that a model was trained on"
+GCR = "GCR: mean fraction of the selected items that a model was trained on"
 _BEYOND = 1e6
 
 
@@ -91,10 +91,10 @@ class SomeModels:
 
 def _design(options: StudyOptions) -> JointLabels | JointPool:
     columns = options.columns
-    return JointLabels(signal=SIGNAL) if columns is None else _joint_pool(columns, len(columns.names))
+    return JointLabels(signal=SIGNAL) if columns is None else joint_pool(columns, len(columns.names))
 
 
-def _joint_pool(columns: Columns, num_models: int) -> JointPool:
+def joint_pool(columns: Columns, num_models: int) -> JointPool:
     """The table of the first models."""
     shared = int(columns.labels.all(0).sum())
     if shared < 4 or columns.labels.all():
@@ -105,17 +105,20 @@ def _joint_pool(columns: Columns, num_models: int) -> JointPool:
     return JointPool(dense_ranks(columns.scores[:num_models]), columns.labels[:num_models])
 
 
-def _describe(options: StudyOptions, synthetic: str) -> str:
+def describe(options: StudyOptions, synthetic: str, given: str = "") -> str:
+    """The design in full; `given` says what it does to a given table."""
     columns = options.columns
     if columns is None:
-        return f"{synthetic}. {_GCR}"
+        return f"{synthetic}. {GCR}"
+    given = given and f"; {given}"
     return (
         f"{columns.source}, {len(columns.names)} models, {columns.labels.shape[1]} items: a random half of the "
-        f"{int(columns.labels.all(0).sum())} items that all were trained on calibrates, all others are audited. {_GCR}"
+        f"{int(columns.labels.all(0).sum())} items that all were trained on calibrates, all others are audited{given}. "
+        f"{GCR}"
     )
 
 
-def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
+def bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
     """The bounds for synthetic data, whose scores are independent over models.
 
     Nothing is known of a given table: the items that all models saw calibrate, and those that some saw may differ.
@@ -131,7 +134,7 @@ def _numbers_of_models(options: StudyOptions) -> StudyResult:
         return run(SomeModels(), JOINT, grid={"num_models": NUM_MODELS}, **run_options(options))
 
     def run_cell(options: StudyOptions, num_models: int) -> StudyResult:
-        return run(_joint_pool(columns, num_models), JOINT, **run_options(options))
+        return run(joint_pool(columns, num_models), JOINT, **run_options(options))
 
     cells: list[dict[str, Any]] = [{"num_models": k} for k in range(2, len(columns.names) + 1)]
     return over_cells(cells, options, run_cell)
@@ -163,7 +166,7 @@ def _envelope_example(options: StudyOptions) -> Example:
         f"{name}: {int(chosen.num_selected)} selected": float(p_values[np.asarray(chosen.selected)].max(initial=0.0))
         for name, chosen in (("JMCS", plain), ("JECS", fitted))
     }
-    words = _describe(options, f"five models, signal {SIGNAL:g}").removesuffix(f". {_GCR}")
+    words = describe(options, f"five models, signal {SIGNAL:g}").removesuffix(f". {GCR}")
     n, m = int(fitted.num_calibration), int(fitted.num_tests)
     return Example(
         "envelope",
@@ -181,10 +184,11 @@ def _envelope_example(options: StudyOptions) -> Example:
     )
 
 
-def _study(*, synthetic: str, **fields: Any) -> NamedStudy:
+def joint_study(*, synthetic: str, given: str = "", **fields: Any) -> NamedStudy:
+    """A study of joint selections; `synthetic` describes its design, and `given` what it does to a given table."""
     return NamedStudy(
-        describe=functools.partial(_describe, synthetic=synthetic),
-        bound=_bound,
+        describe=functools.partial(describe, synthetic=synthetic, given=given),
+        bound=bound,
         repetitions=4_000,
         needs=Needs(scores="several", labels="each"),
         **fields,
@@ -192,7 +196,7 @@ def _study(*, synthetic: str, **fields: Any) -> NamedStudy:
 
 
 STUDIES = (
-    _study(
+    joint_study(
         name="jecs-compositions",
         title="Selections for several models at once, by how they are composed",
         synthetic="five models, each trained on a quarter of 1,400 candidates, 600 calibration items; signal in sd",
@@ -201,7 +205,7 @@ STUDIES = (
         alphas=(0.1, 0.2, 0.3),
         example=_envelope_example,
     ),
-    _study(
+    joint_study(
         name="jecs-k",
         title="Selections for several models at once, by the number of models",
         synthetic=f"each trained on a tenth of 1,400 candidates, 600 calibration items, signal {SIGNAL:g}",
@@ -211,7 +215,7 @@ STUDIES = (
         ),
         alphas=(0.1, 0.2, 0.3),
     ),
-    _study(
+    joint_study(
         name="jecs-tau",
         title="JECS, by the threshold τ of the right tail",
         synthetic="five models, each trained on a quarter of 1,400 candidates, 600 calibration items, "
