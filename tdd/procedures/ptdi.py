@@ -164,20 +164,39 @@ def _ptdi(calibration, scores, calibration_mask, mask, values, alpha, eta, *, pr
     """The procedure on order-preserving scores; `values` are (members, calibration, scores) for "moment"."""
     max_rank = calibration.shape[0] + 1
     ranked = conformal.rank(calibration, scores, null="nonmember", calibration_mask=calibration_mask, mask=mask)
-    n, m = ranked.num_calibration, ranked.num_tests
-    if proportion == "none":
-        estimate = proportions.none(n, m)
-    elif proportion == "storey":
-        estimate = proportions.storey(ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
-    elif proportion == "jackknife":
-        estimate = proportions.jackknife(ranked.rank, ranked.valid, n, eta=eta, max_rank=max_rank)
-    elif proportion == "subtraction":
-        estimate = proportions.subtraction(calibration, scores, eta=eta, calibration_mask=calibration_mask, mask=mask)
-    else:
-        estimate = proportions.moment(*values, calibration_mask=calibration_mask, mask=mask)
+    masks = {"calibration_mask": calibration_mask, "mask": mask}
+    estimate = estimated(proportion, ranked, calibration, scores, values, eta, **masks)
     return Selection.from_step(
         **decided_by_rank(ranked, alpha, estimate, max_rank=max_rank),
         method=f"ptdi/{proportion}",
         null="nonmember",
         guarantee=GUARANTEES[proportion],
     )
+
+
+def estimated(
+    proportion: ProportionName,
+    ranked: conformal.ConformalRanks,
+    calibration: jax.Array,
+    scores: jax.Array,
+    values: Any,
+    eta: Any,
+    **masks: jax.Array | None,
+) -> proportions.Proportion:
+    """The estimate of the proportion of members; `values` are (members, calibration, scores) for "moment"."""
+    n, max_rank = ranked.num_calibration, calibration.shape[0] + 1
+    if proportion == "none":
+        return proportions.none(n, ranked.num_tests)
+    if proportion == "storey":
+        return proportions.storey(ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
+    if proportion == "jackknife":
+        return proportions.jackknife(ranked.rank, ranked.valid, n, eta=eta, max_rank=max_rank)
+    if proportion == "subtraction":
+        return proportions.subtraction(calibration, scores, eta=eta, **masks)
+    return proportions.moment(*values, **masks)
+
+
+def subtraction_bound(alpha: float, selection: Selection) -> float:
+    """alpha (1 + 1/m)(1 + 1/n), the bound on the FDR with the subtraction estimate."""
+    m, n = max(int(selection.num_tests), 1), max(int(selection.num_calibration), 1)
+    return float(alpha) * ((1 + 1 / m) * (1 + 1 / n))
