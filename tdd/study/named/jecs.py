@@ -14,6 +14,7 @@ import numpy as np
 
 from tdd.procedures.jecs import jecs, jmcs
 from tdd.records import Null, pytree
+from tdd.study.baselines import COMPOSITIONS
 from tdd.study.designs import JointLabels, Sample
 from tdd.study.engine import run
 from tdd.study.methods import method
@@ -28,9 +29,16 @@ THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 FIXED, ADAPTIVE, BASELINE = "jecs, fixed", "jecs", "jmcs/bh"
 _OF_THRESHOLD = {tau: f"{FIXED} {tau:g}" for tau in THRESHOLDS}
 JOINT = ("jmcs/bh", "jmcs/storey", "jecs")
+COMPOSED = {
+    f"{how}{', BH' if step == 'bh' else ''}": method(how, step=step)
+    for how in COMPOSITIONS
+    for step in ("storey", "bh")
+}
 LABELS = {
-    "union": "union of selections",
-    "intersection": "intersection",
+    "union": "union, Storey-BH each",
+    "union, BH": "union, BH each",
+    "intersection": "intersection, Storey-BH each",
+    "intersection, BH": "intersection, BH each",
     "jmcs/bh": "JMCS",
     "jmcs/storey": "JMCS, Storey",
     "jecs": "JECS",
@@ -123,7 +131,7 @@ def bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expect
 
     Nothing is known of a given table: the items that all models saw calibrate, and those that some saw may differ.
     """
-    if options.columns is not None or method in ("union", "intersection"):
+    if options.columns is not None or method in COMPOSED:
         return ExpectedBound("none")
     return ExpectedBound("asymptotic" if method.startswith("jecs") else "finite-sample")
 
@@ -200,7 +208,7 @@ STUDIES = (
         name="jecs-compositions",
         title="Selections for several models at once, by how they are composed",
         synthetic="five models, each trained on a quarter of 1,400 candidates, 600 calibration items; signal in sd",
-        run=GridRun(_design, tuple(LABELS), grid={"signal": (2.0, 3.0, 4.0)}),
+        run=GridRun(_design, COMPOSED | {name: method(name) for name in JOINT}, grid={"signal": (2.0, 3.0, 4.0)}),
         figure=Figure("bars", panels="signal", error="GCR", labels=LABELS | {"signal": "signal"}),
         alphas=(0.1, 0.2, 0.3),
         example=_envelope_example,
