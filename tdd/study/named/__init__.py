@@ -19,7 +19,8 @@ class Title(NamedTuple):
 
 STUDIES: dict[str, Title] = {
     "ptdi-alpha": Title(
-        "error and power at every level, without and with the scaled p-values", "PTDI figure 1, table 1"
+        "error, power and Hamming distance at every level, without and with the scaled p-values",
+        "PTDI figure 1, tables 1, 8 and 9",
     ),
     "ptdi-pi": Title("error and power over the fraction of members among the candidates", "PTDI figure 4"),
     "ptdi-rho": Title("what few calibration items cost: spread of the error and power", "PTDI figure 5"),
