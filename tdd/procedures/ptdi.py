@@ -20,7 +20,7 @@ from tdd.procedures.calls import (
     order_preserving,
     to_common_size,
 )
-from tdd.records import Guarantee, Selection
+from tdd.records import Difference, Guarantee, Selection
 from tdd.validate import InputError, arrays
 
 ProportionName = Literal["none", "subtraction", "storey", "moment", "jackknife"]
@@ -73,6 +73,27 @@ GUARANTEES: dict[str, Guarantee] = {
 
 GUARANTEE_ROWS = [("tdd.ptdi", f'proportion="{name}"', guarantee) for name, guarantee in GUARANTEES.items()]
 
+DIFFERENCES = [
+    Difference(
+        "tdd.scoring.scores.tokens.loss", "PTDI", "eq. 2", "the loss is a sum over tokens", "the mean",
+        "texts of unequal length are ranked",
+    ),
+    Difference(
+        "tdd.ptdi", "PTDI", "eq. 8-9", "FDR <= alpha with the subtraction estimate",
+        "the claim is alpha (1 + 1/m)(1 + 1/n), and the default is Storey's estimate, with FDR <= alpha",
+        "the proof takes the estimate as independent of the p-values",
+    ),
+    Difference(
+        "tdd.ptdi", "PTDI", "eq. 12", "the nominal fraction eta of the calibration scores is the denominator",
+        "the fraction that lies in the region", "with ties the FDR is .27 to .29 at level .1 otherwise",
+    ),
+    Difference(
+        "tdd.ptdi", "PTDI", "eq. 13", "the moment estimate is clipped to [0, 1)",
+        "theta is clipped to [1, m], and the estimate is 0 unless it is significant",
+        "a negative theta would select everything: FDR .27 at level .1 with 20 items each and a weak score",
+    ),
+]  # fmt: skip
+
 
 def ptdi(
     calibration: Any,
@@ -100,6 +121,9 @@ def ptdi(
         Our construction (`tdd.kernels.proportion.jackknife`): the paper's second version names one whose definition we
         do not have.
     The factor 1 - pi may exceed 1; capping it would void the guarantee.
+
+    Differs from the paper (`DIFFERENCES`): eq. 8-9, whose level the subtraction estimate does not hold exactly; eq. 12,
+    with the fraction that lies in the region as its denominator; eq. 13, with another clip.
 
     Args:
       calibration: [n] loss-like scores (lower = more member-like) of known non-members.
