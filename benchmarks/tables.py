@@ -14,7 +14,7 @@ from collections.abc import Callable
 from benchmarks import audit_tables, device_tables, leak_tables, order_tables, slice_tables
 from benchmarks.audit_tables import Results, table
 from benchmarks.throughput import report
-from tdd.procedures.procedure import all_guarantees
+from tdd.procedures.procedure import all_differences, all_guarantees
 from tdd.report import tables
 from tdd.report.page import markdown_table
 
@@ -22,6 +22,7 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = {
     "guarantees": ROOT / "tdd" / "procedures" / "README.md",
+    "differences": ROOT / "tdd" / "procedures" / "README.md",
     "validity": ROOT / "tdd" / "study" / "README.md",
     "measured": ROOT / "benchmarks" / "README.md",
 }
@@ -33,6 +34,15 @@ def guarantees() -> str:
     own = [row for row in all_guarantees() if row.call.startswith("tdd.")]
     rows = [(f"`{call}`", *rest) for call, *rest in tables.guarantee_rows(own)]
     return markdown_table(tables.GUARANTEE_HEADER, rows)
+
+
+def differences() -> str:
+    """Every place where a function departs from the paper that it implements."""
+    rows = [
+        (f"{it.paper}, {it.place}", it.theirs, f"`{it.call}`: {it.ours}", it.why)
+        for it in sorted(all_differences(), key=lambda it: it.paper)
+    ]
+    return markdown_table(("paper", "there", "here", "why"), rows)
 
 
 def validity() -> str:
@@ -48,7 +58,12 @@ def measured() -> str:
     return "\n\n".join(parts)
 
 
-SECTIONS: dict[str, Callable[[], str]] = {"guarantees": guarantees, "validity": validity, "measured": measured}
+SECTIONS: dict[str, Callable[[], str]] = {
+    "guarantees": guarantees,
+    "differences": differences,
+    "validity": validity,
+    "measured": measured,
+}
 
 
 def updated(page: str) -> str:

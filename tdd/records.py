@@ -67,6 +67,17 @@ class Guarantee:
         return cls(controls, assumes, "finite-sample", source, levels)
 
 
+class Difference(NamedTuple):
+    """One place where a function departs from the paper that it implements; its docstring names the place."""
+
+    call: str  # dotted name of the function
+    paper: str
+    place: str  # equation, proposition or section
+    theirs: str
+    ours: str
+    why: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Texts:
     """Texts of one role, on the host.

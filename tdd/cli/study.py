@@ -26,7 +26,6 @@ def add(commands: Any) -> None:
 
 def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
     parser.set_defaults(study=name)
-    parser.epilog = "With the default repetitions it takes less than a minute on two cores."
     parser.add_argument("--repetitions", type=int, metavar="N", help="number for each cell (default: the study's own)")
     parser.add_argument(
         "--alpha", action="append", metavar="LEVELS", help="levels, repeated or comma-separated (default: the study's)"

@@ -29,7 +29,7 @@ from tdd.procedures.calls import (
     tracing,
 )
 from tdd.procedures.procedure import Procedure, WithOption, check_options, masks
-from tdd.records import Evidence, Guarantee, JointSelection, Selection
+from tdd.records import Difference, Evidence, Guarantee, JointSelection, Selection
 from tdd.validate import InputError, arrays
 
 Rule = Literal["bh", "storey", "by"]
@@ -97,6 +97,23 @@ GUARANTEE_ROWS = [
     ("tdd.jecs", "neighbours=k", GUARANTEES["jecs, neighbours"]),
 ]
 
+DIFFERENCES = [
+    Difference(
+        "tdd.study.baselines.selected_by_each", "JECS", "eq. 5", "BH for each model, in the text",
+        'Storey-BH; BH with step="bh"', "the numbers of the paper's table 1 are those of Storey-BH",
+    ),
+    Difference(
+        "tdd.jmcs", "JECS", "eq. 12", "GCR <= alpha in finite samples",
+        "claimed for models that are independent given the labels; alpha (1 + ... + 1/m) and \"by\" in any case",
+        "counterexamples: .607 at level .6 for n = 9, m = 6",
+    ),
+    Difference(
+        "tdd.jecs", "JECS", "appendix D.1", "the density above tau is that of the k-th smallest p-value",
+        "its whole group of ties counts, and grid points with fewer than ten p-values above them are passed over",
+        "conformal p-values lie on a lattice; without any grid point the selection is that of tdd.jmcs",
+    ),
+]  # fmt: skip
+
 
 def jmcs(
     calibration: Any,
@@ -122,6 +139,8 @@ def jmcs(
         without independence. Stronger if most candidates are clean, weaker if many are contaminated: their P_j lie near
         1, and pi0 exceeds 1.
       "by": BH at alpha/(1 + 1/2 + ... + 1/m); GCR <= alpha·m0/m under any dependence.
+    Differs from the paper (`DIFFERENCES`): eq. 12 is claimed for independent models only.
+
     In practice a text that is difficult for one model is difficult for all: read the bound as alpha·(1 + 1/2 + ... +
     1/m) for "bh", as none for "storey", or use "by". (Measured with shared difficulty, correlations .5 and .9, "bh" and
     "storey" keep alpha; counterexamples have to be constructed: `tdd study validity`.)
@@ -181,6 +200,8 @@ def jecs(
     of the candidates clean, GCR at alpha = .1 was .15 for n = 100, m = 200, .14 for n = 300, m = 700, .19 for n = 99, m
     = 10,000 and still .12 for n = m = 20,000. `jmcs` holds in finite samples; its rule "storey" has almost the same
     power there.
+
+    Differs from the paper (`DIFFERENCES`): appendix D.1, with whole groups of ties and at least ten p-values above tau.
 
     Args:
       calibration: [K, n] loss-like scores (lower = more member-like) of items that every model was trained on.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import conformal, evalues, knockoff, stepup
-from tdd.kernels import proportion as proportions
+from tdd.procedures import ptdi
 from tdd.procedures.bounds import fdp_bounds
 from tdd.procedures.calls import (
     CHOSEN_BEFOREHAND,
@@ -26,12 +26,15 @@ from tdd.procedures.calls import (
 from tdd.procedures.knockoff_bounds import knockoff_fdp_bounds
 from tdd.procedures.knockoff_symmetry import COPIES, PAIRS, as_scores_with_knockoffs
 from tdd.procedures.procedure import WithOption, check_options, masks, min_selections_by_rank
-from tdd.records import Evidence, Guarantee, KnockoffSelection, Selection
+from tdd.records import Difference, Evidence, Guarantee, KnockoffSelection, Selection
 from tdd.validate import InputError, arrays
 
 Rule = Literal["multi", "derandomized", "closed", "conformal", "ktd"]
 RULES = ("multi", "derandomized", "closed", "conformal", "ktd")
-PROPORTIONS = ("storey", "none")
+PROPORTIONS = ptdi.PROPORTIONS
+
+_ETA = 0.05
+"""The eta of the estimators of the proportion."""
 
 _MADE_ALIKE = (
     "the calibration items are non-members, and their knockoffs were made and scored like those of the candidates",
@@ -42,6 +45,13 @@ _KNOCKOFF_PLUS = "Barber & Candes (2015), theorem 2; KTD proposition 1"
 _MODIFIED = "Barber & Candes (2015), theorem 1"
 _REN = "Ren & Barber (2024), theorem 2"
 
+
+def _of_ptdi(proportion: str) -> Guarantee:
+    """PTDI's guarantee on -W: its conditions on the estimate, with the exchangeability of items with knockoffs."""
+    told = ptdi.GUARANTEES[proportion]
+    return dataclasses.replace(told, assumes=(*_MADE_ALIKE, *told.assumes[3:]), source=f"{told.source}, on -W")
+
+
 GUARANTEES: dict[str, Guarantee] = {
     "multi": Guarantee.finite_sample("FDR <= alpha", COPIES, "Gimenez & Zou (2019), section 3.2"),
     "multi, offset=0": Guarantee.finite_sample("E[V/(R + 1/(alpha k))] <= alpha; not the FDR", COPIES, _MODIFIED),
@@ -49,6 +59,7 @@ GUARANTEES: dict[str, Guarantee] = {
     "closed": Guarantee.finite_sample("FDR <= alpha", PAIRS, f"{_REN}, decided by Xu et al. (2025)", "one"),
     "conformal, none": Guarantee.finite_sample("FDR <= alpha * m0/m", _MADE_ALIKE, "PTDI eq. 7 and 9 on -W"),
     "conformal, storey": Guarantee.finite_sample("FDR <= alpha", _MADE_ALIKE, "Bates et al. (2023), theorem 3, on -W"),
+    **{f"conformal, {name}": _of_ptdi(name) for name in ("subtraction", *ptdi.WITH_MEMBERS, "jackknife")},
     "ktd, k = 1": Guarantee.finite_sample("FDR <= alpha", PAIRS, _KNOCKOFF_PLUS),
     "ktd, k = 1, offset=0": Guarantee.finite_sample("E[V/(R + 1/alpha)] <= alpha; not the FDR", PAIRS, _MODIFIED),
     "ktd, k > 1": Guarantee(
@@ -71,8 +82,7 @@ GUARANTEES: dict[str, Guarantee] = {
 }
 
 _OPTIONS = {
-    "conformal, none": 'rule="conformal", proportion="none"',
-    "conformal, storey": 'rule="conformal", proportion="storey"',
+    **{f"conformal, {name}": f'rule="conformal", proportion="{name}"' for name in PROPORTIONS},
     "multi, offset=0": 'rule="multi", offset=0',
     "ktd, k = 1": 'rule="ktd", one knockoff',
     "ktd, k = 1, offset=0": 'rule="ktd", offset=0, one knockoff',
@@ -82,6 +92,18 @@ _OPTIONS = {
 GUARANTEE_ROWS = [
     ("tdd.ktd", _OPTIONS.get(name, f'rule="{name}"'), guarantee) for name, guarantee in GUARANTEES.items()
 ]
+
+DIFFERENCES = [
+    Difference(
+        "tdd.ktd", "KTD", "proposition 2", "FDR <= q for W averaged over any number of knockoffs",
+        'rule="ktd" has a guarantee for one knockoff only, and rule="multi" is the default',
+        "the mean of several copies minus one more is not symmetric for skewed scores: FDR from .3 to 1 at level .2",
+    ),
+    Difference(
+        "tdd.ktd", "KTD", "eq. 10", "the authors' code takes the best threshold where none qualifies",
+        "nothing is selected then", "the code rejects in practically every run without members",
+    ),
+]  # fmt: skip
 
 
 def ktd(
@@ -93,7 +115,9 @@ def ktd(
     offset: Literal[0, 1] = 1,
     calibration: Any = None,
     calibration_knockoffs: Any = None,
-    proportion: Literal["storey", "none"] | None = None,
+    proportion: ptdi.ProportionName | None = None,
+    members: Any = None,
+    members_knockoffs: Any = None,
     calibration_mask: Any = None,
     mask: Any = None,
 ) -> KnockoffSelection:
@@ -110,12 +134,15 @@ def ktd(
         e-BH at alpha (Ren & Barber 2024). FDR <= alpha, finite-sample, if each knockoff is exchangeable with its
         original.
       "closed": the same e-values, decided by closed e-BH: more power, O(n^2 log n). FDR <= alpha, finite-sample.
-      "conformal": -W against known non-members with their own knockoffs, as in `tdd.ptdi`. FDR <= alpha, finite-sample,
-        whatever the quality of the knockoffs.
+      "conformal": -W against known non-members with their own knockoffs, as in `tdd.ptdi`, whatever the quality of the
+        knockoffs. FDR <= alpha, finite-sample, for "none" and "storey"; other estimates as in `tdd.ptdi`.
       "ktd": the paper (eq. 5-10): knockoff+ on W (Barber & Candès 2015). For k = 1 FDR <= alpha, finite-sample. For k >
         1 no guarantee: W is symmetric only if the scores within an item are. `tdd.knockoff_symmetry` tests for
         asymmetry.
     With offset=0 ("ktd", "multi") a modified FDR only.
+
+    Differs from the paper (`DIFFERENCES`): proposition 2 is not claimed for several knockoffs, and where no threshold
+    of eq. 10 qualifies nothing is selected.
 
     Args:
       original: [n] loss-like scores (lower = more member-like) of the candidates.
@@ -126,7 +153,10 @@ def ktd(
       offset: 1 (knockoff+) or 0.
       calibration: [N] scores of known non-members, for "conformal".
       calibration_knockoffs: [N, k] scores of their knockoffs, for "conformal".
-      proportion: for "conformal": "storey" (the default) or "none", as in `tdd.ptdi`.
+      proportion: for "conformal": estimator of the proportion of members, as in `tdd.ptdi` with its eta of .05;
+        "storey" is the default.
+      members: [n1] scores of known members, for proportion="moment" and "moment_paper".
+      members_knockoffs: [n1, k] scores of their knockoffs, for proportion="moment" and "moment_paper".
       calibration_mask: [N] bool, True = real item, for "conformal".
       mask: [n] bool, True = real item.
 
@@ -165,37 +195,64 @@ def ktd(
         calibration, calibration_knockoffs, calibration_mask = as_scores_with_knockoffs(
             calibration, calibration_knockoffs, calibration_mask, prefix="calibration", needed=why
         )
-        _check_same_number(calibration_knockoffs.shape[1], knockoffs.shape[1])
-        arrays.check_choice(proportion or PROPORTIONS[0], PROPORTIONS, "proportion")
+        _check_same_number("calibration_knockoffs", calibration_knockoffs, knockoffs)
+        proportion = proportion or "storey"
+        arrays.check_choice(proportion, PROPORTIONS, "proportion")
+    for name, value in (("members", members), ("members_knockoffs", members_knockoffs)):
+        if (value is not None) != (proportion in ptdi.WITH_MEMBERS):
+            raise InputError(
+                f'{name} is used by proportion="moment" and "moment_paper" only, not by {proportion!r}; leave it out'
+                if value is not None
+                else f'proportion={proportion!r} needs {name}: scores of known members and of their knockoffs'
+            )
+    if proportion in ptdi.WITH_MEMBERS:
+        why = "scores of known members are needed"
+        members, members_knockoffs, _ = as_scores_with_knockoffs(
+            members, members_knockoffs, None, prefix="members", needed=why
+        )
+        _check_same_number("members_knockoffs", members_knockoffs, knockoffs)
 
     def run(samples: list[Any]) -> KnockoffSelection:
-        options = {"rule": rule, "offset": int(offset), "proportion": proportion or "storey"}
+        options = {"rule": rule, "offset": int(offset), "proportion": proportion}
         return _ktd(*samples, mask, calibration_mask, level_operand(alpha), **options)
 
-    samples = (original, knockoffs, calibration, calibration_knockoffs)
+    samples = (original, knockoffs, calibration, calibration_knockoffs, members, members_knockoffs)
     return _narrowed(in_own_precision(run, samples, alpha, mask, calibration_mask), alpha)
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "offset", "proportion"))
 def _ktd(
-    original, knockoffs, calibration, calibration_knockoffs, mask, calibration_mask, alpha, *, rule, offset, proportion
+    original,
+    knockoffs,
+    calibration,
+    calibration_knockoffs,
+    members,
+    members_knockoffs,
+    mask,
+    calibration_mask,
+    alpha,
+    *,
+    rule,
+    offset,
+    proportion,
 ) -> KnockoffSelection:
     n, k = knockoffs.shape
     w = knockoff.w_statistics(original, knockoffs, mask=mask)
     dtype = w.dtype
     p_values, threshold = jnp.full(w.shape, jnp.nan, dtype), jnp.asarray(jnp.nan, dtype)
-    members, num_calibration = jnp.zeros((), dtype), jnp.int32(0)
+    share, num_calibration = jnp.zeros((), dtype), jnp.int32(0)
     if rule == "conformal":
         calibration_w = knockoff.w_statistics(calibration, calibration_knockoffs, mask=calibration_mask)
         ranked = conformal.rank(-calibration_w, -w, null="nonmember")
         num_calibration, max_rank = ranked.num_calibration, calibration_w.shape[0] + 1
-        if proportion == "none":
-            estimate = proportions.none(num_calibration, ranked.num_tests)
-        else:
-            estimate = proportions.storey(ranked.rank, ranked.valid, num_calibration, max_rank=max_rank)
+        values = None
+        if proportion in ptdi.WITH_MEMBERS:
+            values = (-knockoff.w_statistics(members, members_knockoffs), -calibration_w, -w)
+        real = {"calibration_mask": ~jnp.isnan(calibration_w), "mask": ranked.valid}
+        estimate = ptdi.estimated(proportion, ranked, -calibration_w, -w, values, _ETA, **real)
         scale = (estimate.numerator, estimate.denominator)
         step = stepup.bh_ranks(ranked.rank, num_calibration, alpha, max_rank=max_rank, scale=scale)
-        p_values, threshold, members = conformal.p_values(ranked), step.threshold, 1 - estimate.null_proportion
+        p_values, threshold, share = conformal.p_values(ranked), step.threshold, 1 - estimate.null_proportion
         statistic, cut = w, jnp.min(jnp.where(step.reject, w, jnp.inf), initial=jnp.inf)
     elif rule in ("derandomized", "closed"):
         # W of every draw; a NaN in one of them masks the item in all.
@@ -215,7 +272,7 @@ def _ktd(
         step,
         p_values=p_values,
         threshold=threshold,
-        proportion=members,
+        proportion=share,
         num_calibration=num_calibration,
         min_selections=stepup.min_rejections(alpha, n, scale=scale),
         method=f"ktd/{rule}",
@@ -247,11 +304,11 @@ def _narrowed(selection: KnockoffSelection, alpha: Any) -> KnockoffSelection:
     return dataclasses.replace(single, statistic=jnp.asarray(statistic.astype(np.float32)))
 
 
-def _check_same_number(num_calibration_knockoffs: int, num_knockoffs: int) -> None:
-    if num_calibration_knockoffs != num_knockoffs:
+def _check_same_number(name: str, others: Any, knockoffs: Any) -> None:
+    if others.shape[1] != knockoffs.shape[1]:
         raise InputError(
-            f"calibration_knockoffs has {num_calibration_knockoffs} knockoffs an item and knockoffs has "
-            f"{num_knockoffs}: their means are comparable only where both have the same number"
+            f"{name} has {others.shape[1]} knockoffs an item and knockoffs has {knockoffs.shape[1]}: their means are "
+            "comparable only where both have the same number"
         )
 
 
@@ -279,7 +336,8 @@ class KTD(WithOption):
 
     Attributes:
       rule: "multi", "derandomized", "closed", "conformal" or "ktd", the paper's.
-      proportion: for rule="conformal": "storey" (the default there) or "none".
+      proportion: for rule="conformal": an estimator of `tdd.ptdi`, "storey" by default. "moment" is offered by the
+        function only: evidence has no members with knockoffs.
       offset: 1 controls the FDR, 0 a modified one.
     """
 
@@ -289,7 +347,7 @@ class KTD(WithOption):
     long_texts = "truncate"
 
     rule: Rule = "multi"
-    proportion: Literal["storey", "none"] | None = None
+    proportion: ptdi.ProportionName | None = None
     offset: int = 1
 
     def __post_init__(self) -> None:
@@ -302,6 +360,11 @@ class KTD(WithOption):
         if self.rule == "conformal":
             object.__setattr__(self, "proportion", "storey" if self.proportion is None else self.proportion)
             check_options(self, proportion=PROPORTIONS)
+            if self.proportion in ptdi.WITH_MEMBERS:
+                raise InputError(
+                    f"proportion={self.proportion!r} needs known members with knockoffs of their own, which only the function "
+                    "tdd.ktd(members=, members_knockoffs=) takes; use 'storey', 'subtraction', 'jackknife' or 'none'"
+                )
 
     @property
     def needs(self) -> tuple[str, ...]:  # noqa: D102
@@ -331,10 +394,17 @@ class KTD(WithOption):
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
         if self.rule == "conformal":
+            if self.proportion not in ("storey", "none"):  # estimates that can be near 0
+                return 1
             scale = Fraction(max(m - num_targets, 1), m) if self.proportion == "storey" else Fraction(1)
             return min_selections_by_rank(n, m, alpha, scale)
         copies = {"multi": num_knockoffs, "closed": m}.get(self.rule, 1)
         return min(m + 1, max(1, math.ceil(self.offset / (exact_fraction(alpha) * copies))))
+
+    def bound(self, alpha: float, selection: Selection) -> float:  # noqa: D102
+        if self.proportion != "subtraction":
+            return super().bound(alpha, selection)
+        return ptdi.subtraction_bound(alpha, selection)
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         assert isinstance(selection, KnockoffSelection)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from tdd.kernels.stepup_parts import StepUp
 from tdd.procedures.calls import exact_fraction
-from tdd.records import Evidence, Guarantee, Null, Selection
+from tdd.records import Difference, Evidence, Guarantee, Null, Selection
 from tdd.validate import InputError, arrays
 from tdd.validate.options import parse_option, split_options
 
@@ -355,6 +355,12 @@ class Row(NamedTuple):
     call: str  # public function, as "tdd.ptdi"
     option: str  # the decisive option, as 'proportion="storey"', or ""
     guarantee: Guarantee  # the record in its results
+
+
+def all_differences() -> tuple[Difference, ...]:
+    """Return the `DIFFERENCES` of all modules from the papers that they implement."""
+    modules = [importlib.import_module(f"tdd.{name}") for name in _MODULES]
+    return tuple(difference for module in modules for difference in getattr(module, "DIFFERENCES", ()))
 
 
 def all_guarantees() -> tuple[Row, ...]:

@@ -20,7 +20,7 @@ from tdd.procedures.calls import (
     order_preserving,
     to_common_size,
 )
-from tdd.records import Guarantee, Selection
+from tdd.records import Difference, Guarantee, Selection
 from tdd.validate import InputError, arrays
 
 ProportionName = Literal["none", "subtraction", "storey", "moment", "moment_paper", "jackknife"]
@@ -83,6 +83,27 @@ GUARANTEES: dict[str, Guarantee] = {
 
 GUARANTEE_ROWS = [("tdd.ptdi", f'proportion="{name}"', guarantee) for name, guarantee in GUARANTEES.items()]
 
+DIFFERENCES = [
+    Difference(
+        "tdd.scoring.scores.tokens.loss", "PTDI", "eq. 2", "the loss is a sum over tokens", "the mean",
+        "texts of unequal length are ranked",
+    ),
+    Difference(
+        "tdd.ptdi", "PTDI", "eq. 8-9", "FDR <= alpha with the subtraction estimate",
+        "the claim is alpha (1 + 1/m)(1 + 1/n), and the default is Storey's estimate, with FDR <= alpha",
+        "the proof takes the estimate as independent of the p-values",
+    ),
+    Difference(
+        "tdd.ptdi", "PTDI", "eq. 12", "the nominal fraction eta of the calibration scores is the denominator",
+        "the fraction that lies in the region", "with ties the FDR is .27 to .29 at level .1 otherwise",
+    ),
+    Difference(
+        "tdd.ptdi", "PTDI", "eq. 13", "the moment estimate is clipped to [0, 1)",
+        "theta is clipped to [1, m], and the estimate is 0 unless it is significant",
+        "a negative theta would select everything: FDR .27 at level .1 with 20 items each and a weak score",
+    ),
+]  # fmt: skip
+
 
 def ptdi(
     calibration: Any,
@@ -114,6 +135,9 @@ def ptdi(
         Our construction (`tdd.kernels.proportion.jackknife`): the paper's second version names one whose definition we
         do not have.
     The factor 1 - pi may exceed 1; capping it would void the guarantee.
+
+    Differs from the paper (`DIFFERENCES`): eq. 8-9, whose level the subtraction estimate does not hold exactly; eq. 12,
+    with the fraction that lies in the region as its denominator; eq. 13, with another clip.
 
     Args:
       calibration: [n] loss-like scores (lower = more member-like) of known non-members.
@@ -178,24 +202,42 @@ def _ptdi(calibration, scores, calibration_mask, mask, values, alpha, eta, *, pr
     """The procedure on order-preserving scores; `values` are (members, calibration, scores) for the moments."""
     max_rank = calibration.shape[0] + 1
     ranked = conformal.rank(calibration, scores, null="nonmember", calibration_mask=calibration_mask, mask=mask)
-    n, m = ranked.num_calibration, ranked.num_tests
     masks = {"calibration_mask": calibration_mask, "mask": mask}
-    storey = functools.partial(proportions.storey, ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
-    if proportion == "none":
-        estimate = proportions.none(n, m)
-    elif proportion == "storey":
-        estimate = storey()
-    elif proportion == "jackknife":
-        estimate = proportions.jackknife(ranked.rank, ranked.valid, n, eta=eta, max_rank=max_rank)
-    elif proportion == "subtraction":
-        estimate = proportions.subtraction(calibration, scores, eta=eta, **masks)
-    elif proportion == "moment":
-        estimate = proportions.moment(*values, **masks, otherwise=storey())
-    else:
-        estimate = proportions.moment_paper(*values, **masks)
+    estimate = estimated(proportion, ranked, calibration, scores, values, eta, **masks)
     return Selection.from_step(
         **decided_by_rank(ranked, alpha, estimate, max_rank=max_rank),
         method=f"ptdi/{proportion}",
         null="nonmember",
         guarantee=GUARANTEES[proportion],
     )
+
+
+def estimated(
+    proportion: ProportionName,
+    ranked: conformal.ConformalRanks,
+    calibration: jax.Array,
+    scores: jax.Array,
+    values: Any,
+    eta: Any,
+    **masks: jax.Array | None,
+) -> proportions.Proportion:
+    """The estimate of the proportion of members; `values` are (members, calibration, scores) for the moments."""
+    n, max_rank = ranked.num_calibration, calibration.shape[0] + 1
+    if proportion == "none":
+        return proportions.none(n, ranked.num_tests)
+    storey = functools.partial(proportions.storey, ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
+    if proportion == "storey":
+        return storey()
+    if proportion == "jackknife":
+        return proportions.jackknife(ranked.rank, ranked.valid, n, eta=eta, max_rank=max_rank)
+    if proportion == "subtraction":
+        return proportions.subtraction(calibration, scores, eta=eta, **masks)
+    if proportion == "moment":
+        return proportions.moment(*values, **masks, otherwise=storey())
+    return proportions.moment_paper(*values, **masks)
+
+
+def subtraction_bound(alpha: float, selection: Selection) -> float:
+    """alpha (1 + 1/m)(1 + 1/n), the bound on the FDR with the subtraction estimate."""
+    m, n = max(int(selection.num_tests), 1), max(int(selection.num_calibration), 1)
+    return float(alpha) * ((1 + 1 / m) * (1 + 1 / n))

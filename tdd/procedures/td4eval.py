@@ -23,7 +23,7 @@ from tdd.procedures.calls import first_items, half_level, key_of, level_operand,
 from tdd.procedures.evalues import drawn_uniform
 from tdd.procedures.procedure import WithOption, masks, min_selections_by_rank
 from tdd.procedures.several_scores import choose, num_rejections, weights_of_detectors
-from tdd.records import CombinedSelection, Evidence, Guarantee, Selection
+from tdd.records import CombinedSelection, Difference, Evidence, Guarantee, Selection
 from tdd.validate import InputError, arrays
 
 Combination = Literal[
@@ -119,6 +119,27 @@ COMBINATIONS = tuple(GUARANTEES)
 
 GUARANTEE_ROWS = [("tdd.td4eval", f'combine="{name}"', guarantee) for name, guarantee in GUARANTEES.items()]
 
+DIFFERENCES = [
+    Difference(
+        "tdd.td4eval", "TD4Eval", "eq. 4", "p is the fraction of reference scores up to the item's",
+        "p = (1 + number of reference scores at least as large)/(n + 1)",
+        "contaminated items score low: the inequality is reversed, and without the + 1 p can be 0",
+    ),
+    Difference(
+        "tdd.td4eval", "TD4Eval", "eq. 6 and 11", 'selected if p < the threshold of BH', "selected if p <= it",
+        "BH rejects the item that sets the threshold; with < a lone rejection is lost",
+    ),
+    Difference(
+        "tdd.td4eval", "TD4Eval", "eq. 7", "weights by rejections, and FDR <= alpha",
+        'offered as combine="cauchy" without a guarantee; equal weights where nothing is rejected; the default is '
+        '"pooled_rank"', "the weights depend on the p-values: global-null FDR about .5 at level .2 with five detectors",
+    ),
+    Difference(
+        "tdd.td4eval", "TD4Eval", "eq. 8", "tan(pi (0.5 - p)) for every p", "p = 1 is replaced by 1 - 1/(2(n + 1))",
+        "the transform is minus infinity at p = 1, whatever the other detectors say",
+    ),
+]  # fmt: skip
+
 
 def td4eval(
     calibration: Any,
@@ -156,6 +177,9 @@ def td4eval(
       "random": Cauchy with weights drawn uniformly from the simplex; as "average".
       "bh_average", "bh_max": the paper's BH-Average and BH-Max as in its appendix 11.1, the mean and the smallest of an
         item's K p-values, BH. No guarantee: use "twice_mean" and "bonferroni" instead.
+
+    Differs from the paper (`DIFFERENCES`): eq. 4, its inequality reversed and the + 1 added; eq. 6 and 11, "<=" for
+    "<"; eq. 7, whose weights are an option without a guarantee; eq. 8, 1 - 1/(2(n + 1)) in place of p = 1.
 
     Args:
       calibration: [K, n] loss-like scores (lower = more member-like) of known members, one detector a row.

@@ -82,8 +82,7 @@ class PTDI(WithOption):
     def bound(self, alpha: float, selection: Selection) -> float:  # noqa: D102
         if self.proportion != "subtraction":
             return super().bound(alpha, selection)
-        m, n = max(int(selection.num_tests), 1), max(int(selection.num_calibration), 1)
-        return float(alpha) * ((1 + 1 / m) * (1 + 1 / n))
+        return ptdi.subtraction_bound(alpha, selection)
 
     def warnings(self, evidence: Evidence, selection: Selection) -> list[str]:  # noqa: D102
         tied = _edge_ties(np.asarray(evidence.calibration), self.eta) if self.proportion == "subtraction" else 0

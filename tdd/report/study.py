@@ -106,7 +106,13 @@ def _count(number: int, one: str, several: str) -> str:
 def _plain_figure(result: Any) -> Figure:
     """The layout of a study without a name: methods against the level, a panel for each cell's first field."""
     fields = [field for field in result.cells[0] if len({str(cell[field]) for cell in result.cells}) > 1]
-    return Figure("levels", panels=fields[0] if len(fields) == 1 and len(result.cells) <= 4 else "")
+    return Figure(
+        "levels",
+        panels=fields[0] if len(fields) == 1 and len(result.cells) <= 4 else "",
+        fields=("fdr", "power", "hamming"),
+        measures=("hamming",),
+        labels={"hamming": "Hamming distance / m"},
+    )
 
 
 def _origin(about: Mapping[str, Any]) -> list[Section]:

@@ -83,10 +83,12 @@ def method(
     """A procedure of `tdd` by its name, or a function, as a method of a study.
 
     Names: "ptdi/<proportion>", "td4eval/<combine>", "ktd/<rule>", "jmcs/<rule>", "jecs", "exchangeability/<test>"
-    (selected if p <= alpha; `num_draws` is 999 unless given), "union" and "intersection" of one Storey-BH a model,
-    "threshold/<rule>" (`tdd.study.baselines`: no guarantee; of several rows of scores `detector` names one), and a
-    procedure on p-values ("bh", "storey_bh", "by", "holm", "lond", ...), which decides on `extra["p_values"]` where
-    the design draws them, and on conformal p-values otherwise. Each decides as `tdd.<name>` does.
+    (selected if p <= alpha; `num_draws` is 999 unless given), "union" and "intersection" of one Storey-BH a model
+    (BH with `step="bh"`),
+    "threshold/<rule>" (`tdd.study.baselines`: no guarantee), and a procedure on p-values ("bh", "storey_bh", "by",
+    "holm", "lond", ...), which decides on `extra["p_values"]` where the design draws them, and on conformal p-values
+    otherwise. Of several rows of scores `detector` names the one that a threshold or p-values are of. Each decides as
+    `tdd.<name>` does.
 
     Args:
       rule: a name out of `NAMES`; a `tdd.Procedure`, or one as text ("ptdi:eta=0.1"); or a function
@@ -155,10 +157,13 @@ class _Named:
         if self.family in baselines.COMPOSITIONS:
             return baselines.composed(baselines.selected_by_each(*both, alpha=alpha, **options), self.family)
         p = sample.extra.get("p_values")
-        if p is None:
+        row = options.pop("detector", None)
+        if p is None or row is not None:
             if null is None:
                 raise InputError(f"{self.family} needs to know which items calibrate: give the design a field null")
-            p = p_values.conformal_p_values(*both, null=null, **masks)
+            rank = functools.partial(p_values.conformal_p_values, null=null, **masks)
+            # All rows at once: methods that differ in the row are one computation to the compiler.
+            p = rank(*both) if row is None else jax.vmap(rank)(*both)[row]
         return _P_VALUES[self.family](p, alpha, mask=sample.mask, **options).reject
 
     def _threshold(self, sample: Sample, alpha: Any, null: Any, options: dict[str, Any]) -> jax.Array:
@@ -168,11 +173,13 @@ class _Named:
                 f"threshold/{self.choice} needs a design with a field null, and detector, which row of scores decides, "
                 f"where there are several, only there; got {options!r} and scores {sample.scores.shape}"
             )
-        validation, tested = (row[options["detector"]] for row in rows) if several else rows
         level = {} if self.choice == "accuracy" else {"alpha": alpha}
-        is_target = sample.extra["validation_target"]
-        options = {"null": null, "rule": self.choice, "mask": sample.mask, **level}
-        return baselines.threshold(validation, is_target, tested, **options).selected
+        fixed: dict[str, Any] = {"null": null, "rule": self.choice, "mask": sample.mask, **level}
+
+        def select(validation: jax.Array, tested: jax.Array) -> jax.Array:
+            return baselines.threshold(validation, sample.extra["validation_target"], tested, **fixed).selected
+
+        return jax.vmap(select)(*rows)[options["detector"]] if several else select(*rows)
 
     def _test(self, key: jax.Array, sample: Sample, alpha: Any, options: dict[str, Any]) -> jax.Array:
         options = ({"num_draws": _NUM_DRAWS} if self.choice in ("combined", "exact") else {}) | options
@@ -223,7 +230,7 @@ def _from_name(name: str, options: Mapping[str, Any]) -> StudyMethod:
         return _from_procedure(cls(**({first: choice} if first else {}), **options))
     function = _FAMILIES[family][0] if choice else _ALONE[family]
     known = set(inspect.signature(function).parameters) - _GIVEN
-    _check_options(name, options, known | ({"detector"} if family == "threshold" else set()))
+    _check_options(name, options, known | ({"detector"} if family == "threshold" or family in _P_VALUES else set()))
     select = _Named(family, choice, tuple(options.items()))
     read: dict[str, Any] = {"name": name, "select": select, "exact_levels": True}
     if family in baselines.COMPOSITIONS:
@@ -233,7 +240,7 @@ def _from_name(name: str, options: Mapping[str, Any]) -> StudyMethod:
     elif family == "exchangeability":
         read |= {"panel": False, "needs": ("canonical", "shuffled"), "masks": ()}
     else:
-        read |= {"panel": False, "directed": True}
+        read |= {"panel": "detector" in options, "directed": True}
     return StudyMethod(**read)
 
 

@@ -25,7 +25,7 @@ PAGES = sorted(
     for path in ROOT.glob(pattern)
     if "kernels" not in path.parts[-3:-1] or path.parent == ROOT / "kernels"
 )
-GENERATED = re.compile(r"<!-- (guarantees|validity|measured): begin -->.*?<!-- \1: end -->", re.DOTALL)
+GENERATED = re.compile(r"<!-- (guarantees|differences|validity|measured): begin -->.*?<!-- \1: end -->", re.DOTALL)
 RUN_ELSEWHERE = {
     "tdd/runs/README.md": "tests/scoring/test_recipes.py, tests/test_on_ray.py",
     "tdd/scoring/README.md": "tests/scoring/test_own_score.py",

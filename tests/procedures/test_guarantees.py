@@ -9,7 +9,7 @@ import pytest
 
 import tdd
 import tdd.probe
-from tdd.procedures.procedure import all_guarantees
+from tdd.procedures.procedure import all_differences, all_guarantees
 from tdd.records import Guarantee
 
 ROWS = [row for row in all_guarantees() if row.call.startswith("tdd.")]
@@ -59,3 +59,18 @@ def test_rows_are_whole():
         assert row.guarantee.assumes or row.guarantee.kind == "none"
         name, _, attribute = row.call.rpartition(".")
         assert hasattr(importlib.import_module(name), attribute)
+
+
+@pytest.mark.parametrize("difference", all_differences(), ids=lambda it: f"{it.call}, {it.place}")
+def test_a_docstring_names_each_place_where_it_differs_from_its_paper(difference):
+    name, _, attribute = difference.call.rpartition(".")
+    told = inspect.getdoc(getattr(importlib.import_module(name), attribute)) or ""
+    assert difference.place in " ".join(told.split()).replace("Eq.", "eq.")
+    assert all(difference)
+
+
+def test_every_docstring_that_differs_has_its_records():
+    calls = {it.call for it in all_differences()}
+    told = {name for name, it in PUBLIC.items() if "Differs from the paper" in (inspect.getdoc(it) or "")}
+    assert told == calls & set(PUBLIC)
+    assert {it.paper for it in all_differences()} == {"PTDI", "KTD", "TD4Eval", "JECS"}

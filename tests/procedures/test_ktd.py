@@ -13,7 +13,7 @@ from scipy import stats
 from tdd.kernels import knockoff
 from tdd.procedures.knockoff_bounds import knockoff_fdp_bounds
 from tdd.procedures.knockoff_symmetry import knockoff_symmetry
-from tdd.procedures.ktd import GUARANTEE_ROWS, GUARANTEES, RULES, ktd
+from tdd.procedures.ktd import GUARANTEE_ROWS, GUARANTEES, PROPORTIONS, RULES, ktd
 from tdd.procedures.ptdi import ptdi
 from tdd.validate import InputError
 
@@ -87,12 +87,19 @@ def test_the_conformal_rule_is_ptdi_on_the_statistic():
     original, knockoffs = data(6)
     own = known()
     w, calibration = knockoffs.mean(1) - original, own["calibration_knockoffs"].mean(1) - own["calibration"]
-    for proportion in ("storey", "none"):
-        expected = ptdi(-calibration, -w, alpha=0.2, proportion=proportion)
-        selection = ktd(original, knockoffs, alpha=0.2, rule="conformal", proportion=proportion, **own)
+    seen, copies = data(8)
+    members, copies = seen[:15], copies[:15]
+    for proportion in PROPORTIONS:
+        moment = proportion == "moment"
+        values = {"members": members - copies.mean(1)} if moment else {}
+        more = {"members": members, "members_knockoffs": copies} if moment else {}
+        expected = ptdi(-calibration, -w, alpha=0.2, proportion=proportion, **values)
+        selection = ktd(original, knockoffs, alpha=0.2, rule="conformal", proportion=proportion, **own, **more)
         np.testing.assert_array_equal(selection.selected, expected.selected)
         np.testing.assert_allclose(selection.p_values, expected.p_values)
-        np.testing.assert_allclose(selection.adjusted, expected.adjusted)
+        # These estimates are sums of m terms in single precision, over arrays of another length or origin.
+        rounding = len(w) * 2**-23 if proportion in ("moment", "jackknife") else 1e-7
+        np.testing.assert_allclose(selection.adjusted, expected.adjusted, rtol=rounding)
         assert float(selection.proportion) == pytest.approx(float(expected.proportion), rel=1e-6, abs=1e-6)
         assert selection.num_calibration == 80
         assert selection.min_selections == expected.min_selections
@@ -257,7 +264,17 @@ def test_whole_numbers_and_lists():
                 "calibration_knockoffs": np.zeros((3, 2)),
                 "proportion": "moment",
             },
-            "proportion must be one of 'storey', 'none'",
+            'proportion="moment" needs members: scores of known members',
+        ),
+        ({"members": np.zeros(3)}, 'members is used by proportion="moment" only'),
+        (
+            {
+                "rule": "conformal",
+                "calibration": np.zeros(3),
+                "calibration_knockoffs": np.zeros((3, 2)),
+                "proportion": "subtract",
+            },
+            "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'jackknife'",
         ),
     ],
     ids=str,

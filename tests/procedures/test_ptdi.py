@@ -53,6 +53,39 @@ def test_any_small_integers(calibration, scores, alpha, proportion):
     check_against_reference(np.array(calibration, float), np.array(scores, float), alpha, proportion, 0.25)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.floats(0, 1),
+    st.sampled_from([0.1, 0.25, 0.5]),
+    st.sampled_from(["storey", "subtraction", "jackknife"]),
+)
+def test_theorem_3_scaled_p_values_select_no_less(seed, share, alpha, proportion):
+    """If 0 < pi < 1 the scaled procedure selects all that BH selects, hence has no less power (PTDI, theorem 3).
+
+    The other side: if pi < 0 it selects no more.
+    """
+    rng = np.random.default_rng(seed)
+    calibration, scores = rng.normal(size=12), rng.normal(size=12) - 3 * (rng.random(12) < share)
+    plain = np.asarray(tdd.ptdi(calibration, scores, alpha=alpha, proportion="none").selected)
+    scaled = tdd.ptdi(calibration, scores, alpha=alpha, proportion=proportion, eta=0.25)
+    chosen, pi = np.asarray(scaled.selected), float(scaled.proportion)
+    assert pi <= 0 or chosen[plain].all()
+    assert pi >= 0 or plain[chosen].all()
+
+
+def test_theorem_3_has_cases():
+    """Scaling adds selections where members are many, and removes some where the estimate is negative."""
+    members, none = np.arange(12) - 14.0, np.full(12, 30.0)
+    calibration = np.arange(12.0)
+    for scores, pi_is_positive in ((np.r_[members[:11], 3.5], True), (np.r_[members[:4], none[:8]], False)):
+        plain = tdd.ptdi(calibration, scores, alpha=0.25, proportion="none")
+        scaled = tdd.ptdi(calibration, scores, alpha=0.25, proportion="storey", eta=0.25)
+        assert (float(scaled.proportion) > 0) == pi_is_positive
+        assert (int(scaled.num_selected) > int(plain.num_selected)) == pi_is_positive
+        assert (int(scaled.num_selected) < int(plain.num_selected)) == (not pi_is_positive)
+
+
 @pytest.mark.parametrize("eta", [0.05, 0.3])
 def test_jackknife_is_the_density_at_one(eta):
     """Against sums in double precision, and BH with that estimate."""

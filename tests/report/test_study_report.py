@@ -91,7 +91,7 @@ def test_a_study_without_a_name_has_a_table_and_a_figure():
     assert shown.verdict == ""
     assert [row.cells[0] for table in shown.sections if isinstance(table, Table) for row in table.rows] == list("1122")
     figure = next(section for section in shown.sections if type(section).__name__ == "Figure")
-    assert len(figure.draw().axes) == 4
+    assert len(figure.draw().axes) == 6  # FDR, power and Hamming distance of two cells
 
 
 def test_a_result_of_other_hands(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import references as ref
 
 from tdd.study import JointLabels, baselines
+from tdd.validate import InputError
 
 
 @pytest.mark.slow("long")
@@ -17,6 +18,16 @@ def test_each_model_selects_alone():
         reject = ref.ptdi(-np.asarray(own), -np.asarray(tested), 0.3, "storey", 0.5)[0]
         assert got.tolist() == reject
     assert selected.any()
+
+
+def test_each_model_selects_by_bh():
+    sample = jax.jit(JointLabels(num_models=2, num_calibration=39, num_tests=30, signal=3.0).draw)(jax.random.key(0))
+    selected = baselines.selected_by_each(sample.calibration, sample.scores, alpha=0.3, step="bh")
+    for own, tested, got in zip(sample.calibration, sample.scores, selected, strict=True):
+        assert got.tolist() == ref.ptdi(-np.asarray(own), -np.asarray(tested), 0.3, "none", 0.5)[0]
+    assert selected.any()
+    with pytest.raises(InputError, match="step must be one of 'storey', 'bh'"):
+        baselines.selected_by_each(sample.calibration, sample.scores, alpha=0.3, step="by")  # pyright: ignore
 
 
 def test_calibration_and_candidates_are_drawn_apart():

@@ -112,18 +112,19 @@ def _distinct(result: Any, field: str) -> Sequence[Any]:
 
 
 def _levels(result: Any, figure: Figure, title: str, caption: str) -> sheet.Sheet:
-    """One row a panel: on the left the error rate ± 2 standard errors, on the right the power, as bars if few."""
+    """One row a panel: the error rate ± 2 standard errors, then the power, as bars if few, and further numbers."""
     rows = picks(result, figure)
     few = len(rows[0][1]) * len(result.alphas) <= _MOST_BARS
     height = 2.35 if len(rows) == 1 else 1.9
     with sheet.style():
         drawn = _rate_and_power(figure, rows, title, caption, drawn="both" if few else "lines", height=height)
-        for (_, picked), (left, right) in zip(rows, drawn.panels, strict=True):
+        for (_, picked), (left, *others) in zip(rows, drawn.panels, strict=True):
             _lines(left, result, picked, "fdr")
             _diagonal(left, result)
             left.set_ylim(bottom=0)
-            (_bars if few else _lines)(right, result, picked, "power")
-            right.set_ylim(0, 1.02)
+            for axes, field in zip(others, figure.fields[1:], strict=True):
+                (_bars if few else _lines)(axes, result, picked, field)
+                axes.set_ylim(0, 1.02 if field == "power" else None)
     return drawn
 
 
@@ -133,12 +134,12 @@ def _bars_by_level(result: Any, figure: Figure, title: str, caption: str) -> she
     height = 2.35 if len(rows) < 3 else 1.75
     with sheet.style():
         drawn = _rate_and_power(figure, rows, title, caption, drawn="bars", height=height)
-        for (_, picked), (left, right) in zip(rows, drawn.panels, strict=True):
-            for axes, field in ((left, "fdr"), (right, "power")):
+        for (_, picked), panels in zip(rows, drawn.panels, strict=True):
+            for axes, field in zip(panels, figure.fields, strict=True):
                 _bars(axes, result, picked, field)
                 axes.set_ylim(0, 1.02)
             for i, alpha in enumerate(result.alphas):
-                left.plot((i - 0.45, i + 0.45), (alpha, alpha), **{**sheet.LEVEL, "color": "#000000", "zorder": 4})
+                panels[0].plot((i - 0.45, i + 0.45), (alpha, alpha), **{**sheet.LEVEL, "color": "#000000", "zorder": 4})
     return drawn
 
 
@@ -211,11 +212,12 @@ def _rate_and_power(
             line, bar = sheet.line(look), Patch(facecolor=_light(i), edgecolor=look.colour, hatch=look.hatch)
             legend[pick.label] = {"lines": line, "bars": bar, "both": (line, bar)}[drawn]
     legend[f"{figure.error} = α"] = sheet.level_line()
+    names = [_name(figure, field) for field in figure.fields]
     page = sheet.sheet(
-        title, caption, rows=len(rows), columns=2, legend=legend, height=height, foot=0.34, share_y=False
+        title, caption, rows=len(rows), columns=len(names), legend=legend, height=height, foot=0.34, share_y=False
     )
     for (heading, _), panels in zip(rows, page.panels, strict=True):
-        for axes, name in zip(panels, (figure.error, figure.power), strict=True):
+        for axes, name in zip(panels, names, strict=True):
             axes.set_title(f"{heading}: {name}" if heading else name, loc="left", color=sheet.INK)
             axes.set_ylabel(f"{name}, ± 2 s.e.")
     for axes in page.panels[-1]:
@@ -273,48 +275,67 @@ def _light(index: int) -> str:
 
 
 def _parameter(result: Any, figure: Figure, title: str, caption: str) -> sheet.Sheet:
-    """Two measures over a parameter at one level; one above the other if there are several panels of each."""
+    """Measures over a parameter at one level, side by side, or one above the other if there are several panels."""
     alpha = int(np.argmin(np.abs(np.asarray(result.alphas) - figure.level)))
     panels = picks(result, figure)
     level = result.alphas[alpha]
     looks = [sheet.stroke(i) for i in range(len(panels[0][1]))]
     legend = {pick.label: sheet.line(look) for look, pick in zip(looks, panels[0][1], strict=True)}
-    rates = figure.fields == ("fdr", "power")
-    legend[f"{figure.error} = α" if rates else "0"] = sheet.level_line()
-    names = (figure.error, figure.power) if rates else tuple(figure.labels.get(name, name) for name in figure.fields)
+    names = [_name(figure, field) for field in figure.fields]
+    rates, beside, last = "fdr" in figure.fields or "power" in figure.fields, len(panels) == 1, len(names) - 1
+    if "fdr" in figure.fields:
+        legend[f"{figure.error} = α"] = sheet.level_line()
+    elif not rates:
+        legend["0"] = sheet.level_line()
+    legend |= {
+        figure.labels.get(f"{field}_bound", f"bound on the {name}"): sheet.line(_BOUND)
+        for field, name in zip(figure.fields, names, strict=True)
+        if f"{field}_bound" in result.measures
+    }
     at = f" at α = {level:g}" if rates else ""
-    beside = len(panels) == 1
     with sheet.style():
         drawn = sheet.sheet(
             title,
             caption,
-            rows=1 if beside else 2,
-            columns=2 if beside else len(panels),
+            rows=1 if beside else len(names),
+            columns=len(names) if beside else len(panels),
             legend=legend,
             height=2.35 if beside else 1.75,
             foot=0.14,
             share_y=not beside,
         )
         for j, (heading, picked) in enumerate(panels):
-            above, below = drawn.panels[0] if beside else (drawn.panels[0][j], drawn.panels[1][j])
-            for axes, field, name in zip((above, below), figure.fields, names, strict=True):
+            for i, (field, name) in enumerate(zip(figure.fields, names, strict=True)):
+                axes = drawn.panels[0][i] if beside else drawn.panels[i][j]
                 _lines_over(axes, result, figure, picked, field, alpha)
                 axes.set_title(f"{name}, {heading}" if heading else name, loc="left", color=sheet.INK)
-                axes.tick_params(labelbottom=beside or axes is below)
+                axes.tick_params(labelbottom=beside or i == last)
                 if j == 0:
                     axes.set_ylabel(f"{name}{at}, ± 2 s.e.")
-                if beside or axes is below:
+                if beside or i == last:
                     axes.set_xlabel(figure.labels.get(f"x: {heading}", figure.x_label or figure.x))
-            above.axhline(level if rates else 0, **sheet.LEVEL)
-            below.set_ylim(0, 1.02)
-        if not rates:
-            for axes, field in zip((above, below), figure.fields, strict=True):
-                axes.set_ylim(*_room(result, field, alpha))
-            return drawn
-        mean, error = _measured(result, "fdr")
-        ends = mean + 2 * np.nan_to_num(error)
-        drawn.panels[0][0].set_ylim(0, min(1.02, max(1.06 * np.nanmax(ends[..., alpha]), 1.25 * level)))
+                if field == "fdr" or (i == 0 and not rates):
+                    axes.axhline(level if field == "fdr" else 0, **sheet.LEVEL)
+                axes.set_ylim(*_ends(result, field, alpha, level))
     return drawn
+
+
+_BOUND = sheet.Stroke("#777777", "", (0, (2, 2)), "")
+
+
+def _name(figure: Figure, field: str) -> str:
+    return {"fdr": figure.error, "power": figure.power}.get(field) or figure.labels.get(field, field)
+
+
+def _ends(result: Any, field: str, alpha: int, level: float) -> tuple[float, float]:
+    """Ends of the vertical axis."""
+    if field == "power":
+        return 0, 1.02
+    if field != "fdr":
+        return _room(result, field, alpha)
+    mean, error = _measured(result, "fdr")
+    ends = mean + 2 * np.nan_to_num(error)
+    return 0, min(1.02, max(1.06 * np.nanmax(ends[..., alpha]), 1.25 * level))
 
 
 def _room(result: Any, field: str, alpha: int) -> tuple[float, float]:
@@ -336,6 +357,9 @@ def _lines_over(axes: Any, result: Any, figure: Figure, picked: Sequence[Pick], 
         aside = (i - (len(picked) - 1) / 2) * 1.2 / 72  # so that error bars at one place do not hide each other
         moved = axes.transData + ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
         sheet.error_line(axes, numbers, mean[place], error[place], sheet.stroke(i), transform=moved)
+        if f"{field}_bound" in result.measures:
+            bound = values(result, f"{field}_bound")[place]
+            axes.plot(numbers, bound, color=_BOUND.colour, linestyle=_BOUND.dashes)
     low, high = min(numbers), max(numbers)
     if low > 0 and high / low >= 10:
         axes.set_xscale("log")

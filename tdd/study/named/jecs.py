@@ -14,6 +14,7 @@ import numpy as np
 
 from tdd.procedures.jecs import jecs, jmcs
 from tdd.records import Null, pytree
+from tdd.study.baselines import COMPOSITIONS
 from tdd.study.designs import JointLabels, Sample
 from tdd.study.engine import run
 from tdd.study.methods import method
@@ -28,14 +29,21 @@ THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 FIXED, ADAPTIVE, BASELINE = "jecs, fixed", "jecs", "jmcs/bh"
 _OF_THRESHOLD = {tau: f"{FIXED} {tau:g}" for tau in THRESHOLDS}
 JOINT = ("jmcs/bh", "jmcs/storey", "jecs")
+COMPOSED = {
+    f"{how}{', BH' if step == 'bh' else ''}": method(how, step=step)
+    for how in COMPOSITIONS
+    for step in ("storey", "bh")
+}
 LABELS = {
-    "union": "union of selections",
-    "intersection": "intersection",
+    "union": "union, Storey-BH each",
+    "union, BH": "union, BH each",
+    "intersection": "intersection, Storey-BH each",
+    "intersection, BH": "intersection, BH each",
     "jmcs/bh": "JMCS",
     "jmcs/storey": "JMCS, Storey",
     "jecs": "JECS",
 }
-_GCR = "GCR: mean fraction of the selected items that a model was trained on"
+GCR = "GCR: mean fraction of the selected items that a model was trained on"
 _BEYOND = 1e6
 
 
@@ -91,10 +99,10 @@ class SomeModels:
 
 def _design(options: StudyOptions) -> JointLabels | JointPool:
     columns = options.columns
-    return JointLabels(signal=SIGNAL) if columns is None else _joint_pool(columns, len(columns.names))
+    return JointLabels(signal=SIGNAL) if columns is None else joint_pool(columns, len(columns.names))
 
 
-def _joint_pool(columns: Columns, num_models: int) -> JointPool:
+def joint_pool(columns: Columns, num_models: int) -> JointPool:
     """The table of the first models."""
     shared = int(columns.labels.all(0).sum())
     if shared < 4 or columns.labels.all():
@@ -105,22 +113,25 @@ def _joint_pool(columns: Columns, num_models: int) -> JointPool:
     return JointPool(dense_ranks(columns.scores[:num_models]), columns.labels[:num_models])
 
 
-def _describe(options: StudyOptions, synthetic: str) -> str:
+def describe(options: StudyOptions, synthetic: str, given: str = "") -> str:
+    """The design in full; `given` says what it does to a given table."""
     columns = options.columns
     if columns is None:
-        return f"{synthetic}. {_GCR}"
+        return f"{synthetic}. {GCR}"
+    given = given and f"; {given}"
     return (
         f"{columns.source}, {len(columns.names)} models, {columns.labels.shape[1]} items: a random half of the "
-        f"{int(columns.labels.all(0).sum())} items that all were trained on calibrates, all others are audited. {_GCR}"
+        f"{int(columns.labels.all(0).sum())} items that all were trained on calibrates, all others are audited{given}. "
+        f"{GCR}"
     )
 
 
-def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
+def bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
     """The bounds for synthetic data, whose scores are independent over models.
 
     Nothing is known of a given table: the items that all models saw calibrate, and those that some saw may differ.
     """
-    if options.columns is not None or method in ("union", "intersection"):
+    if options.columns is not None or method in COMPOSED:
         return ExpectedBound("none")
     return ExpectedBound("asymptotic" if method.startswith("jecs") else "finite-sample")
 
@@ -131,7 +142,7 @@ def _numbers_of_models(options: StudyOptions) -> StudyResult:
         return run(SomeModels(), JOINT, grid={"num_models": NUM_MODELS}, **run_options(options))
 
     def run_cell(options: StudyOptions, num_models: int) -> StudyResult:
-        return run(_joint_pool(columns, num_models), JOINT, **run_options(options))
+        return run(joint_pool(columns, num_models), JOINT, **run_options(options))
 
     cells: list[dict[str, Any]] = [{"num_models": k} for k in range(2, len(columns.names) + 1)]
     return over_cells(cells, options, run_cell)
@@ -163,7 +174,7 @@ def _envelope_example(options: StudyOptions) -> Example:
         f"{name}: {int(chosen.num_selected)} selected": float(p_values[np.asarray(chosen.selected)].max(initial=0.0))
         for name, chosen in (("JMCS", plain), ("JECS", fitted))
     }
-    words = _describe(options, f"five models, signal {SIGNAL:g}").removesuffix(f". {_GCR}")
+    words = describe(options, f"five models, signal {SIGNAL:g}").removesuffix(f". {GCR}")
     n, m = int(fitted.num_calibration), int(fitted.num_tests)
     return Example(
         "envelope",
@@ -181,10 +192,11 @@ def _envelope_example(options: StudyOptions) -> Example:
     )
 
 
-def _study(*, synthetic: str, **fields: Any) -> NamedStudy:
+def joint_study(*, synthetic: str, given: str = "", **fields: Any) -> NamedStudy:
+    """A study of joint selections; `synthetic` describes its design, and `given` what it does to a given table."""
     return NamedStudy(
-        describe=functools.partial(_describe, synthetic=synthetic),
-        bound=_bound,
+        describe=functools.partial(describe, synthetic=synthetic, given=given),
+        bound=bound,
         repetitions=4_000,
         needs=Needs(scores="several", labels="each"),
         **fields,
@@ -192,16 +204,16 @@ def _study(*, synthetic: str, **fields: Any) -> NamedStudy:
 
 
 STUDIES = (
-    _study(
+    joint_study(
         name="jecs-compositions",
         title="Selections for several models at once, by how they are composed",
         synthetic="five models, each trained on a quarter of 1,400 candidates, 600 calibration items; signal in sd",
-        run=GridRun(_design, tuple(LABELS), grid={"signal": (2.0, 3.0, 4.0)}),
+        run=GridRun(_design, COMPOSED | {name: method(name) for name in JOINT}, grid={"signal": (2.0, 3.0, 4.0)}),
         figure=Figure("bars", panels="signal", error="GCR", labels=LABELS | {"signal": "signal"}),
         alphas=(0.1, 0.2, 0.3),
         example=_envelope_example,
     ),
-    _study(
+    joint_study(
         name="jecs-k",
         title="Selections for several models at once, by the number of models",
         synthetic=f"each trained on a tenth of 1,400 candidates, 600 calibration items, signal {SIGNAL:g}",
@@ -211,7 +223,7 @@ STUDIES = (
         ),
         alphas=(0.1, 0.2, 0.3),
     ),
-    _study(
+    joint_study(
         name="jecs-tau",
         title="JECS, by the threshold τ of the right tail",
         synthetic="five models, each trained on a quarter of 1,400 candidates, 600 calibration items, "

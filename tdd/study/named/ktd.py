@@ -32,11 +32,11 @@ LABELS = {
     "num_knockoffs": "k",
     "signal": "signal",
 }
-_ALL_LAWS = {"law": range(len(LAWS))}
+ALL_LAWS = {"law": range(len(LAWS))}
 _TO_ONE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
 
-@pytree("num_knockoffs")
+@pytree("num_knockoffs", "num_tests")
 class AnyLaw:
     """`PairedScores` with the law as a number: one program for all of them. Labelled items of the same law validate."""
 
@@ -45,6 +45,8 @@ class AnyLaw:
     law: Any = 0  # index into `LAWS`
     num_knockoffs: int = 1  # k
     signal: Any = SIGNAL  # shift of a member's own score to lower values
+    ratio: Any = 1.0  # members for one non-member among the candidates
+    num_tests: int = NUM_TESTS  # m
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
@@ -53,7 +55,8 @@ class AnyLaw:
 
     def _of(self, key: jax.Array, law: Any) -> Sample:
         sizes: dict[str, Any] = {"num_calibration": 1, "signal": self.signal, "law": law}
-        sample = PairedScores(num_tests=NUM_TESTS, num_knockoffs=self.num_knockoffs, **sizes).draw(key)
+        mixed: dict[str, Any] = {"num_tests": self.num_tests, "target_share": self.ratio / (1 + self.ratio)}
+        sample = PairedScores(num_knockoffs=self.num_knockoffs, **mixed, **sizes).draw(key)
         labelled = PairedScores(num_tests=NUM_VALIDATION, **sizes).draw(jax.random.fold_in(key, 1))
         validation = {"validation": labelled.scores, "validation_target": labelled.target}
         return sample._replace(extra=sample.extra | validation)
@@ -82,26 +85,33 @@ class KnockoffPool:
         return Sample(scores[:0], scores[chosen], is_member[chosen], extra=extra)
 
 
+def from_table(columns: Columns) -> KnockoffPool:
+    """The given table with all of its knockoffs."""
+    return KnockoffPool(columns.scores[0], columns.knockoffs, columns.labels[0], columns.knockoffs.shape[1])
+
+
 def _or_table(synthetic: Any) -> Callable[[StudyOptions], Any]:
-    """`(options) -> design`: the given table with all of its knockoffs, or a synthetic design."""
-
-    def from_table(columns: Columns) -> KnockoffPool:
-        return KnockoffPool(columns.scores[0], columns.knockoffs, columns.labels[0], columns.knockoffs.shape[1])
-
+    """`(options) -> design`: the given table, or a synthetic design."""
     return lambda options: synthetic if options.columns is None else from_table(options.columns)
 
 
-def _describe(options: StudyOptions, signal: str = f"{SIGNAL:g}", knockoffs: str = "k paraphrases") -> str:
+def describe(
+    options: StudyOptions,
+    signal: str = f"{SIGNAL:g}",
+    knockoffs: str = "k paraphrases",
+    texts: str = f"{NUM_TESTS} texts, half of them members",
+) -> str:
+    """The design in full."""
     columns = options.columns
     if columns is not None:
         return f"{columns.source}, {columns.names[0]}: random halves of {columns.labels.shape[1]} items"
     return (
-        f"{NUM_TESTS} texts, half of them members with scores {signal} lower, and {knockoffs} of each; "
+        f"{texts} with scores {signal} lower, and {knockoffs} of each; "
         "the scores of a text and its paraphrases follow one law"
     )
 
 
-def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
+def bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
     """The bounds for copies of one law; paraphrases of a table need not be exchangeable with their texts."""
     if options.columns is not None or not method.startswith("ktd/"):
         return ExpectedBound("none")
@@ -109,7 +119,7 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
     return ExpectedBound("finite-sample" if exact else "none")
 
 
-def _with_laws(result: StudyResult, options: StudyOptions) -> StudyResult:
+def with_laws(result: StudyResult, options: StudyOptions) -> StudyResult:
     """Name the law of each cell in place of its number."""
     if options.columns is not None:
         return result
@@ -128,16 +138,16 @@ def _vanilla(key: jax.Array, scores: jax.Array, calibration: jax.Array, *, alpha
     return ktd(scores, extra["knockoffs"][:, :1], alpha=alpha, rule="ktd").selected
 
 
-_study = functools.partial(NamedStudy, bound=_bound, repetitions=4_000, needs=Needs(knockoffs=True))
+_study = functools.partial(NamedStudy, bound=bound, repetitions=4_000, needs=Needs(knockoffs=True))
 
 
 def _of_signals(*, kind: Any, signals: tuple[float, ...], **fields: Any) -> NamedStudy:
     """KTD's averaged W with ten knockoffs at many levels, a series for each signal and a panel for each law."""
     listed = f"{', '.join(f'{signal:g}' for signal in signals[:-1])} or {signals[-1]:g}"
-    grid = _ALL_LAWS | {"signal": signals}
+    grid = ALL_LAWS | {"signal": signals}
     return _study(
-        describe=functools.partial(_describe, signal=listed, knockoffs=f"{TEN} paraphrases"),
-        run=GridRun(_or_table(AnyLaw(num_knockoffs=TEN)), ("ktd/ktd",), grid, finish=_with_laws),
+        describe=functools.partial(describe, signal=listed, knockoffs=f"{TEN} paraphrases"),
+        run=GridRun(_or_table(AnyLaw(num_knockoffs=TEN)), ("ktd/ktd",), grid, finish=with_laws),
         figure=Figure(kind, series="signal", panels="law", labels=LABELS),
         **fields,
     )
@@ -163,13 +173,13 @@ STUDIES = (
     _study(
         name="ktd-draws",
         title="Knockoffs, by their number an item and by the law of the scores",
-        describe=_describe,
+        describe=describe,
         run=GridRun(
             _or_table(AnyLaw()),
             RULES,
-            _ALL_LAWS | {"num_knockoffs": _NUMBERS},
+            ALL_LAWS | {"num_knockoffs": _NUMBERS},
             table_grid=functools.partial(_up_to_all, wanted=_NUMBERS),
-            finish=_with_laws,
+            finish=with_laws,
         ),
         figure=Figure("parameter", panels="law", x="num_knockoffs", x_label="knockoffs an item, k", labels=LABELS),
         alphas=(0.1, 0.2),
@@ -177,7 +187,7 @@ STUDIES = (
     _study(
         name="ktd-tradeoff",
         title="KTD's averaged W: power against FDR over the levels, by the number of knockoffs an item",
-        describe=lambda options: f"{_describe(options, '1, 1.5 or 2')}, the normal one",
+        describe=lambda options: f"{describe(options, '1, 1.5 or 2')}, the normal one",
         run=GridRun(
             _or_table(PairedScores(num_tests=NUM_TESTS, num_calibration=1)),
             ("ktd/ktd",),
@@ -192,14 +202,14 @@ STUDIES = (
         name="ktd-baselines",
         title="Thresholds from validation items beside knockoffs, by the law of the scores",
         describe=lambda options: (
-            f"{_describe(options, f'{BASELINE_SIGNAL:g}', f'{TEN} paraphrases')}; thresholds of the texts' own "
+            f"{describe(options, f'{BASELINE_SIGNAL:g}', f'{TEN} paraphrases')}; thresholds of the texts' own "
             f"scores, from at most {NUM_VALIDATION} other texts with known labels"
         ),
         run=GridRun(
             _or_table(AnyLaw(num_knockoffs=TEN, signal=BASELINE_SIGNAL)),
             {name: _vanilla if name == VANILLA else method(name) for name in BASELINES},
-            _ALL_LAWS,
-            finish=_with_laws,
+            ALL_LAWS,
+            finish=with_laws,
         ),
         figure=Figure(
             "bars",

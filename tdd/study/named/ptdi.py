@@ -23,6 +23,7 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
 FRACTIONS = (0.1, 0.3, 0.5, 0.7, 0.9)
 ESTIMATES = ("subtraction", "storey", "moment")
 LABELS = {
+    "hamming": "Hamming distance / m",
     "none": "vanilla (p-values as they are)",
     "subtraction": "scaled (subtraction estimate)",
     "storey": "scaled (Storey)",
@@ -84,30 +85,54 @@ def _over(
     return lambda options: over_cells([{field: value} for value in values], options, run_cell)
 
 
-def _with_errors(options: StudyOptions, test_members: float) -> StudyResult:
-    result = _resampled(options, methods=ESTIMATES, test_members=test_members)
+def _biases(options: StudyOptions) -> StudyResult:
+    """The fixed-pool engine at each fraction of members, with the errors of the estimates as measures."""
+    result = _over("test_members", FRACTIONS, functools.partial(_resampled, methods=ESTIMATES))(options)
     if options.shard is not None:
         return result  # the measures belong to the whole result
-    design = Pool(*pool(options), test_members=test_members)
-    draws = simulate(_errors(design), seed=options.seed, repetitions=int(result.repetitions), batch=256)
-    errors = np.stack(draws, axis=-1)
+    scores, is_member = pool(options)
+    sizes = [Pool(scores, is_member, test_members=fraction).sizes() for fraction in FRACTIONS]
+    one = _errors(scores, is_member, np.array(sizes))
+    draws = simulate(one, seed=options.seed, repetitions=int(np.max(result.repetitions)), batch=256)
+    errors = np.stack(draws, axis=-1)  # [repetition, cell, estimate]
     measures = means({"bias": errors, "mse": errors**2})
-    everywhere = {name: np.broadcast_to(value[:, None], result.fdr.shape) for name, value in measures.items()}
+    everywhere = {name: np.broadcast_to(value[..., None], result.fdr.shape) for name, value in measures.items()}
     return dataclasses.replace(result, measures=everywhere)
 
 
-def _errors(design: Pool) -> Callable[[jax.Array], list[jax.Array]]:
-    """Estimated less true fraction of members of one split, for each estimate; no level enters."""
+def _errors(scores: np.ndarray, is_member: np.ndarray, sizes: np.ndarray) -> Callable[[jax.Array], list[jax.Array]]:
+    """Estimated less true fraction of members, [cell] for each estimate; no level enters.
+
+    A repetition puts the non-members and the members in random order once. A cell, one row (n, null test items,
+    targets) of `sizes` as `Pool.sizes` has them, takes the first of each. One program serves all cells.
+    """
+    values, count = jnp.asarray(scores, jnp.result_type(float)), int(np.sum(~is_member))
+    place = jnp.arange(len(scores))
 
     def one(key: jax.Array) -> list[jax.Array]:
-        sample = design.draw(key)
-        left_over = sample.extra.get("members", jnp.full(1, jnp.nan))  # NaN: none are left over
-        known: dict[str, Any] = {"moment": {"members": left_over}}
-        selections = (
-            ptdi(sample.calibration, sample.scores, alpha=0.1, proportion=name, **known.get(name, {}))
-            for name in ESTIMATES
-        )
-        return [selection.proportion - jnp.mean(sample.target) for selection in selections]
+        drawn = jax.random.bits(key, (len(scores),)) >> 1
+        _, mixed = jax.lax.sort((drawn | (jnp.uint32(1 << 31) * is_member), values), num_keys=1)
+
+        def errors(cell: jax.Array) -> list[jax.Array]:
+            n, nulls, targets = cell
+            tested = jnp.where(place < count, (place >= n) & (place < n + nulls), place < count + targets)
+            left_over = jnp.where(place >= count + targets, mixed, jnp.nan)[count:]  # NaN: none are left over
+            known: dict[str, Any] = {"moment": {"members": left_over}}
+            selections = (
+                ptdi(
+                    mixed[:count],
+                    mixed,
+                    alpha=0.1,
+                    proportion=name,
+                    calibration_mask=place[:count] < n,
+                    mask=tested,
+                    **known.get(name, {}),
+                )
+                for name in ESTIMATES
+            )
+            return [selection.proportion - targets / (nulls + targets) for selection in selections]
+
+        return jax.vmap(errors)(jnp.asarray(sizes))
 
     return one
 
@@ -138,6 +163,7 @@ def _split_example(options: StudyOptions) -> Example:
     )
 
 
+_SET_RECOVERY = ("fdr", "power", "hamming")  # tables 8 and 9 have the Hamming distance
 _study = functools.partial(NamedStudy, describe=_describe, bound=_bound, repetitions=200_000, alphas=LEVELS)
 _splits = functools.partial(_describe, splits="Splits")
 _ESTIMATE_LABELS = {name: LABELS[name].removeprefix("scaled (").removesuffix(")") for name in ESTIMATES}
@@ -147,7 +173,7 @@ STUDIES = (
         name="ptdi-alpha",
         title="PTDI on random half splits of a pool, by the level",
         run=_resampled,
-        figure=Figure("levels", labels=LABELS),
+        figure=Figure("levels", labels=LABELS, fields=_SET_RECOVERY, measures=("hamming",)),
         repetitions=1_000_000,
         example=_split_example,
     ),
@@ -178,7 +204,7 @@ STUDIES = (
             _describe, further="; the members of the calibration half serve the moment estimate"
         ),
         run=functools.partial(_resampled, methods=("none", *ESTIMATES)),
-        figure=Figure("levels", labels=LABELS),
+        figure=Figure("levels", labels=LABELS, fields=_SET_RECOVERY, measures=("hamming",)),
     ),
     _study(
         name="ptdi-bias",
@@ -189,7 +215,7 @@ STUDIES = (
             "others are not cut at 0. Bias: the mean of the estimated less the true fraction, negative where it is "
             "conservative",
         ),
-        run=_over("test_members", FRACTIONS, _with_errors),
+        run=_biases,
         figure=Figure(
             "parameter",
             x="test_members",

@@ -72,8 +72,9 @@ class Figure:
     power: str = "power"
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     columns: tuple[str, ...] = ()  # fields of the cells in the table; () for all
-    # the two numbers that are drawn against a parameter; others than these are measures
-    fields: tuple[str, str] = ("fdr", "power")
+    # the numbers that are drawn against a parameter or the levels; those that no `StudyResult` has are measures. A
+    # measure "<field>_bound" is drawn beside its field
+    fields: tuple[str, ...] = ("fdr", "power")
     counts: bool = True  # whether the table has the number of selected items
     measures: tuple[str, ...] = ()  # further numbers of the result in the table, by name
 

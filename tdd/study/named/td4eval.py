@@ -100,12 +100,14 @@ class DetectorPool:
         return Sample(scores[:, first], scores[:, rest], ~is_member[rest], calibration_mask=believed, extra=validation)
 
 
-def _design(options: StudyOptions) -> Mislabelled | DetectorPool:
+def design(options: StudyOptions) -> Mislabelled | DetectorPool:
+    """The given table, or synthetic detectors."""
     columns = options.columns
     return Mislabelled() if columns is None else DetectorPool(dense_ranks(columns.scores), columns.labels[0])
 
 
-def _describe(options: StudyOptions) -> str:
+def describe(options: StudyOptions) -> str:
+    """The design in full."""
     if options.columns is not None:
         columns = options.columns
         return (
@@ -122,7 +124,7 @@ def _describe(options: StudyOptions) -> str:
 def _describe_baselines(options: StudyOptions) -> str:
     labelled = "labelled" if options.columns is not None else "the calibration items and as many clean ones"
     return (
-        f"{_describe(options)}; thresholds of the highest accuracy on the validation items, which are {labelled}; "
+        f"{describe(options)}; thresholds of the highest accuracy on the validation items, which are {labelled}; "
         "accuracy and AUC on the candidates"
     )
 
@@ -133,21 +135,29 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
     return ExpectedBound("finite-sample" if exact and not cell.get("wrong") else "none")
 
 
-def _thresholds_and_combinations(options: StudyOptions) -> dict[str, StudyMethod]:
+def _thresholds(options: StudyOptions) -> dict[str, StudyMethod]:
+    """The threshold of each detector, by label."""
     columns = options.columns
     names = [f"detector {signal:g} sd" for signal in SIGNALS] if columns is None else columns.names
-    single = {f"{name}, threshold": method("threshold/accuracy", detector=k) for k, name in enumerate(names)}
-    return single | {f"td4eval/{name}": method(f"td4eval/{name}") for name in COMBINED}
+    return {f"{name}, threshold": method("threshold/accuracy", detector=k) for k, name in enumerate(names)}
+
+
+def _thresholds_and_combinations(options: StudyOptions) -> dict[str, StudyMethod]:
+    return _thresholds(options) | {f"td4eval/{name}": method(f"td4eval/{name}") for name in COMBINED}
+
+
+def _under_noise(options: StudyOptions) -> dict[str, StudyMethod]:
+    return {name: method(name) for name in NOISY} | _thresholds(options)
 
 
 def _with_accuracy_and_auc(result: StudyResult, options: StudyOptions) -> StudyResult:
     if options.shard is not None:
         return result  # the measures belong to the whole result
-    design = _design(options)
+    drawn = design(options)
 
     def one(key: jax.Array) -> list[list[jax.Array]]:
         """AUC of each detector's score and of each combination's p-value, [method][level], of separate draws."""
-        sample: Sample = design.draw(key)
+        sample: Sample = drawn.draw(key)
         single = [[auc(row, sample.target)] * len(options.alphas) for row in sample.scores]
         return single + [[_combined(sample, name, alpha) for alpha in options.alphas] for name in COMBINED]
 
@@ -165,21 +175,21 @@ def _combined(sample: Sample, name: Any, alpha: float) -> jax.Array:
 
 
 _study = functools.partial(
-    NamedStudy, describe=_describe, bound=_bound, repetitions=4_000, needs=Needs(scores="several")
+    NamedStudy, describe=describe, bound=_bound, repetitions=4_000, needs=Needs(scores="several")
 )
 
 STUDIES = (
     _study(
         name="td4eval-alpha",
         title="TD4Eval: rules that combine detectors, by the level and the fraction of clean candidates",
-        run=GridRun(_design, tuple(LABELS), grid={"clean": (0.5, 0.05)}),
+        run=GridRun(design, tuple(LABELS), grid={"clean": (0.5, 0.05)}),
         figure=Figure("levels", panels="clean", labels=LABELS | {"clean": "clean fraction"}),
         alphas=(0.02, 0.06, 0.1, 0.14, 0.18),
     ),
     _study(
         name="td4eval-noise",
-        title="TD4Eval: rules that combine detectors, by the fraction of wrong calibration labels",
-        run=GridRun(_design, NOISY, grid=WRONG, table_grid=lambda columns: WRONG),
+        title="TD4Eval: combined detectors and thresholds of single ones, by the fraction of wrong labels",
+        run=GridRun(design, _under_noise, grid=WRONG, table_grid=lambda columns: WRONG),
         figure=Figure(
             "parameter",
             x="wrong",
@@ -192,7 +202,7 @@ STUDIES = (
         name="td4eval-baselines",
         title="TD4Eval: thresholds of single detectors beside rules that combine them",
         describe=_describe_baselines,
-        run=GridRun(_design, _thresholds_and_combinations, finish=_with_accuracy_and_auc),
+        run=GridRun(design, _thresholds_and_combinations, finish=_with_accuracy_and_auc),
         figure=Figure("bars", labels=LABELS | {"accuracy": "ACC", "auc": "AUC"}, measures=("accuracy", "auc")),
         alphas=(0.15,),
     ),
