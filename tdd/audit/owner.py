@@ -19,6 +19,7 @@ from tdd.models.source import at_revision
 from tdd.records import Guarantee, TestResult, Texts
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, to_csv, write_run
+from tdd.runs.portable import without_folders
 from tdd.scoring.scores import BESIDE, TEXTS_BESIDE, check_given, parse_score
 from tdd.texts import load_texts
 from tdd.validate import InputError, arrays
@@ -125,7 +126,7 @@ class Start:
             "open_points": [*kind.open_points, *_open_beside(options)],
         }
         log_findings((*failed, *warnings))
-        finished = OwnerTest(plain(run), rows)
+        finished = OwnerTest(without_folders(plain(run)), rows)
         if self.folder is not None:
             finished.save(self.folder)
         return finished

@@ -77,13 +77,14 @@ def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     if not hasattr(arguments, "run"):
         parser.print_help()
         return 0
+    from tdd.runs.portable import typed_command
     from tdd.validate import InputError, printable
 
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent is no news here
     if sys.stderr is None:  # closed: a file that the command opens would get its number, and what is meant for it
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
-        with logging_on_stderr(arguments), _ends_in_order():
+        with logging_on_stderr(arguments), _ends_in_order(), typed_command((parser.prog, *typed)):
             check_output_open(sys.stdout)
             status = arguments.run(arguments)
             sys.stdout.flush()

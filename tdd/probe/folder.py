@@ -20,7 +20,8 @@ from tdd.probe.inputs import ProbeOptions, Role, num_texts
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import PAGE, report_module
 from tdd.runs.folder import fingerprint as fingerprint_of
-from tdd.runs.folder import open_run_folder, run_head, to_csv, write_run
+from tdd.runs.folder import open_run_folder, plain, run_head, to_csv, write_run
+from tdd.runs.portable import without_folders
 from tdd.validate import InputError
 from tdd.validate.files import read_npz
 
@@ -78,7 +79,7 @@ def save(place: pathlib.Path, probe: Probe) -> None:
         "warnings": [f"step {record.step}: {warning}" for record in history for warning in record.warnings],
         "open_points": _open_points(probe, decides_items),
     }
-    write_run(place, run, tables)
+    write_run(place, without_folders(plain(run)), tables)
     _, report = report_module().folder_report(place, pictures=True)
     report_module("page").write_page(report, place / PAGE)
 

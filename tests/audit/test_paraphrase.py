@@ -463,7 +463,7 @@ def test_the_report(service, tmp_path, capsys):
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert "<b>0</b>" not in page
-    command = f"tdd audit './suspect model' --candidates '{folder}/paraphrases.jsonl' --method ktd --knockoffs"
+    command = "tdd audit 'suspect model' --candidates 'the run/paraphrases.jsonl' --method ktd --knockoffs"
     assert html.unescape(page).count(f"{command} paraphrase_1,paraphrase_2") == 1
     assert "word " * 200 not in page, "long texts are shortened"
     assert "<td>m0</td>" in page
