@@ -16,6 +16,7 @@ from tdd.audit.blind_baseline import blind_baseline
 from tdd.audit.checks import cut_texts, knockoff_texts
 from tdd.audit.decide import Choices, choose, evidence_of
 from tdd.audit.duplicates import duplicates
+from tdd.audit.excerpts import with_excerpts
 from tdd.audit.inputs import Inputs, Tables, knockoff_column, read_inputs
 from tdd.audit.models import column_prefixes, describe, list_of_models, provenance_of
 from tdd.audit.overlap import overlap, sharing
@@ -257,6 +258,7 @@ def _finished(
         assumes=[found.assumes for found in (flags, scored) if found],
         beside=[name for name in BESIDE if scoring.get(name) is not None],
     )  # fmt: skip
+    audit = with_excerpts(audit, inputs, tables, columns, texts=pictures is None)
     if pictures is None:
         return audit
     from tdd.audit.pictures import thumbnails

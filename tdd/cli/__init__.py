@@ -15,7 +15,7 @@ from typing import Any
 import shtab
 
 from tdd import __version__
-from tdd.cli.common import CommandParser, logging_on_stderr
+from tdd.cli.common import CommandParser, any_encoding, check_page_asked, logging_on_stderr
 from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_the_machine
 
 _COMMANDS = {
@@ -72,6 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     """Run the command of `parser` that was typed; returns the exit status. Errors and signals end in one line."""
+    with any_encoding():
+        return _execute(parser, typed)
+
+
+def _execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     arguments = parser.parse_args([*typed])
     arguments.typed = [*typed]
     if not hasattr(arguments, "run"):
@@ -86,6 +91,7 @@ def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     try:
         with logging_on_stderr(arguments), _ends_in_order(), typed_command((parser.prog, *typed)):
             check_output_open(sys.stdout)
+            check_page_asked(arguments)
             status = arguments.run(arguments)
             sys.stdout.flush()
             check_still_there(arguments)

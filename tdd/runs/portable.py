@@ -100,7 +100,7 @@ def _exists(text: str) -> bool:
         return False
     try:
         path = pathlib.Path(text).expanduser()
-        return path.exists() or path.parent not in (pathlib.Path(), pathlib.Path("/")) and path.parent.is_dir()
+        return path.exists() or (path.parent not in (pathlib.Path(), pathlib.Path("/")) and path.parent.is_dir())
     except (OSError, RuntimeError):  # a name too long, no such home
         return False
 
