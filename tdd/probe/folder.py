@@ -128,6 +128,20 @@ def history_from_arrays(arrays: Mapping[str, np.ndarray]) -> list[ProbeRecord]:
     return history
 
 
+def without_empty(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays that have elements, and `empty`, in bytes of JSON the type and shape of the others if there are any."""
+    empty = {name: [array.dtype.str, array.shape] for name, array in arrays.items() if not array.size}
+    held = {name: array for name, array in arrays.items() if array.size}
+    return {**held, "empty": np.frombuffer(json.dumps(empty).encode(), np.uint8)} if empty else held
+
+
+def with_empty(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Invert `without_empty`."""
+    arrays = dict(arrays)
+    described = json.loads(arrays.pop("empty").tobytes()) if "empty" in arrays else {}
+    return arrays | {name: np.empty(shape, dtype) for name, (dtype, shape) in described.items()}
+
+
 def _looks(history: Sequence[ProbeRecord]) -> dict[str, np.ndarray]:
     """One row a look."""
     rows = [{"step": record.step, "look": record.look, **record.scalars("")} for record in history]
