@@ -16,7 +16,7 @@ import shtab
 
 from tdd import __version__
 from tdd.cli.common import CommandParser, any_encoding, check_page_asked, logging_on_stderr
-from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_the_machine
+from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_jax_settings, of_the_machine
 
 _COMMANDS = {
     "demo": "demo",
@@ -89,7 +89,7 @@ def _execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     if sys.stderr is None:  # closed: a file that the command opens would get its number, and what is meant for it
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
-        with logging_on_stderr(arguments), _ends_in_order(), typed_command((parser.prog, *typed)):
+        with logging_on_stderr(arguments), _ends_in_order(), typed_command((*parser.prog.split(), *typed)):
             check_output_open(sys.stdout)
             check_page_asked(arguments)
             status = arguments.run(arguments)
@@ -106,8 +106,8 @@ def _execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     except BrokenPipeError:
         drop_output()
         return 0
-    except (OSError, MemoryError, RuntimeError) as error:
-        if not (words := of_the_machine(error)):
+    except (OSError, MemoryError, RuntimeError, ValueError, AssertionError) as error:
+        if not (words := of_jax_settings(error) or of_the_machine(error)):
             raise
         print(f"{parser.prog} {arguments.command}: error: {printable(words)}", file=sys.stderr)
         return 2

@@ -129,7 +129,7 @@ def history_from_arrays(arrays: Mapping[str, np.ndarray]) -> list[ProbeRecord]:
 
 
 def without_empty(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays that have elements, and `empty`, in bytes of JSON the type and shape of the others if there are any."""
+    """The arrays that have elements, and in `empty`, as bytes of JSON, the type and shape of the others, if any."""
     empty = {name: [array.dtype.str, array.shape] for name, array in arrays.items() if not array.size}
     held = {name: array for name, array in arrays.items() if array.size}
     return {**held, "empty": np.frombuffer(json.dumps(empty).encode(), np.uint8)} if empty else held

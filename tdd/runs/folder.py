@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from tdd.runs import plain_csv
-from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
+from tdd.runs.atomic import atomic_path, check_name, disk_errors, write_atomically
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.plain_csv import coded_words
 from tdd.runs.portable import command_of, typed_words
@@ -168,6 +168,7 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str, drawn: in
     Raises:
       InputError: it holds something else, or cannot be written.
     """
+    check_name(folder)
     marker = folder / "inputs.json"
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {folder} is a file; give a folder")
