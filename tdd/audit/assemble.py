@@ -24,6 +24,7 @@ from tdd.audit.decide import (
 from tdd.audit.sampling import LEVEL, OF_EACH, SLACK
 from tdd.records import Evidence, Guarantee, Texts
 from tdd.runs.folder import Audit, log_findings, plain, run_head
+from tdd.runs.portable import without_folders
 
 RESERVED = ("id", "p_value", "adjusted", "selected", "statistic", "fdp_bound", "group", "label")
 """Columns of items.csv that no score may be called."""
@@ -122,7 +123,7 @@ def assemble(
             beside=beside,
         ),
     }
-    return Audit(plain(run), _item_columns(decision, bounds, items), items.calibration)
+    return Audit(without_folders(plain(run)), _item_columns(decision, bounds, items), items.calibration)
 
 
 def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, texts: Texts | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.audit.duplicates import strings
+from tdd.audit.duplicates import identifiers, strings
 from tdd.audit.sampling import SLACK, subsample, units_of
 from tdd.records import Guarantee, Texts
 from tdd.validate import InputError
@@ -64,6 +64,9 @@ class BlindBaseline:
     note: str  # cuts that bound the cost, or empty
     unchecked: str  # what was not tested and why, or empty
     warning: str  # empty where nothing was found
+    # with a warning, ids of the calibration item and of the candidate that classifiers of the other folds tell apart
+    # most clearly; else empty
+    example: tuple[str, ...] = ()
 
 
 class View(NamedTuple):
@@ -129,6 +132,7 @@ def blind_baseline(
     kept = subsample(role, _MAX_TEXTS, generator)
     drawn = _note(role, kept)
     texts, role, group = [texts[index] for index in kept], role[kept], [group[index] for index in kept]
+    names = [*identifiers(calibration), *identifiers(candidates)]
     note = "; ".join(filter(None, [drawn, view.note(texts)]))
     counts = (int(np.count_nonzero(role == 0)), int(np.count_nonzero(role == 1)))
 
@@ -144,7 +148,8 @@ def blind_baseline(
         return BlindBaseline(math.nan, (), 1.0, math.nan, math.nan, *counts, 0, note, reason, warning)
 
     shuffled = _shuffled_roles(unit_role, unit_fold, generator)
-    wins, pairs = fold_wins(view.similarities(texts), shuffled[unit_of_text], unit_fold[unit_of_text])
+    similarities = view.similarities(texts)
+    wins, pairs = fold_wins(similarities, shuffled[unit_of_text], unit_fold[unit_of_text])
     aucs = wins.sum(axis=0) / pairs.sum(axis=0)
     auc, null = float(aucs[0]), np.sort(aucs[1:])
     num_above = int(np.count_nonzero(null >= auc - 1e-12))
@@ -152,6 +157,7 @@ def blind_baseline(
     allowed = max(1, math.floor(level * (1 + null.size) * SLACK))  # labellings that may reach the observed AUC
     threshold = float(null[-allowed])
     significant = 1 + num_above <= level * (1 + null.size) * SLACK
+    clearest = _clearest(similarities, role, unit_fold[unit_of_text]) if significant else ()
     return BlindBaseline(
         auc=auc,
         fold_aucs=tuple((wins[:, 0] / pairs[:, 0]).tolist()),
@@ -164,7 +170,19 @@ def blind_baseline(
         note=note,
         unchecked="",
         warning=_warning(view.features, auc, threshold, p_value, level) if significant else "",
+        example=tuple(str(names[kept[row]]) for row in clearest),
     )
+
+
+def _clearest(similarities: np.ndarray, role: np.ndarray, fold: np.ndarray) -> tuple[int, int]:
+    """Rows of the calibration item and of the candidate that held-out classifiers call so most surely."""
+    scores = np.empty(role.size)
+    for held_out in np.unique(fold):
+        test, train = np.flatnonzero(fold == held_out), np.flatnonzero(fold != held_out)
+        within, across = similarities[np.ix_(train, train)], similarities[np.ix_(test, train)]
+        scores[test] = logistic_scores(within, role[train][:, None], across)[:, 0]
+    least, most = np.where(role == 0, scores, np.inf), np.where(role == 1, scores, -np.inf)
+    return int(np.argmin(least)), int(np.argmax(most))
 
 
 def _note(role: np.ndarray, kept: np.ndarray) -> str:

@@ -38,11 +38,13 @@ class Items(abc.ABC):
     Attributes:
       score: the score that decides where none is named; None is that of the procedure.
       assumes: what is assumed of them beside what the procedure assumes.
+      readable: whether what stands for an item is a text to read.
       options: what identifies the kind among the options of a run.
     """
 
     score: str | None = None
     assumes: Sequence[str] = ()
+    readable: bool = True
 
     def __init__(self, reading: Reading, how: Run) -> None:
         self.reading, self.how = reading, how

@@ -16,6 +16,7 @@ from tdd.models.source import at_revision
 from tdd.records import Guarantee, TestResult, Texts
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, to_csv, write_run
+from tdd.runs.portable import without_folders
 from tdd.scoring.how import Run, RunOptions, as_run
 from tdd.scoring.models import provenance_of
 from tdd.scoring.score import score as score_texts
@@ -132,7 +133,7 @@ class Start:
             "open_points": [*kind.open_points, *_open_beside(self.asked)],
         }
         log_findings((*failed, *warnings))
-        finished = OwnerTest(plain(run), rows)
+        finished = OwnerTest(without_folders(plain(run)), rows)
         if self.folder is not None:
             finished.save(self.folder)
         return finished

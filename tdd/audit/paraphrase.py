@@ -31,6 +31,7 @@ from tdd.runs.folder import (
     run_head,
     write_run,
 )
+from tdd.runs.portable import without_folders
 from tdd.texts import load_texts
 from tdd.validate import InputError
 from tdd.validate.arrays import as_count
@@ -354,13 +355,15 @@ def _record(
             warnings.append(f"{column}: the median length is {median:.2f} of the text's; lengths alone tell them apart")
         if cut:
             warnings.append(f"{column}: {cut} of {len(rows)} were cut at max_tokens; raise it")
-    return {
-        **run_head("paraphrase", options["seed"]),
-        "options": dict(options),
-        "inputs": {"texts": {"source": read.source, "sha256": read.sha256, "rows": len(rows)}},
-        "paraphraser": dict(facts),
-        "result": result,
-        "warnings": warnings,
-        "open_points": [_EXCHANGEABLE, *([_NEAR] if "beams" in options["decoding"] else [])],
-        "outcome": f"{len(rows)} texts, {options['versions']} paraphrases each",
-    }
+    return without_folders(
+        {
+            **run_head("paraphrase", options["seed"]),
+            "options": dict(options),
+            "inputs": {"texts": {"source": read.source, "sha256": read.sha256, "rows": len(rows)}},
+            "paraphraser": dict(facts),
+            "result": result,
+            "warnings": warnings,
+            "open_points": [_EXCHANGEABLE, *([_NEAR] if "beams" in options["decoding"] else [])],
+            "outcome": f"{len(rows)} texts, {options['versions']} paraphrases each",
+        }
+    )

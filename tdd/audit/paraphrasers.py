@@ -10,15 +10,19 @@ import http.client
 import json
 import logging
 import os
+import queue
+import threading
 import time
+import unicodedata
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from tdd.audit.masked import masked
 from tdd.validate import InputError
 
 _logger = logging.getLogger(__name__)
@@ -32,9 +36,14 @@ _ROWS = 8
 
 _TIMEOUT = 120
 """Seconds that a service may stay silent."""
+_DEADLINE = 600
+"""Seconds after which an answer that is not whole is given up."""
 _LONGEST_WAIT = 60
 _LARGEST = 1 << 20
 _SHOWN = 120
+_OK, _REDIRECTED = 200, 300
+_REDIRECTS = {301, 302, 303, 307, 308}
+_T = TypeVar("_T")
 _AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 """Statuses that pass."""
 
@@ -230,7 +239,7 @@ class Service:
         reason = ""
         for attempt in range(self._attempts):
             try:
-                return self._content(self._send(json.dumps(body).encode()))
+                return self._content(self._send(json.dumps(body).encode()), prompt)
             except _NoAnswer as failure:
                 reason = self._clean(str(failure))
                 wait = min(_LONGEST_WAIT, max(2**attempt, failure.wait or 0))
@@ -248,33 +257,47 @@ class Service:
             headers["Authorization"] = f"Bearer {self._key}"
         request = urllib.request.Request(self._address, data, headers, method="POST")
         try:
-            with self._open(request, timeout=_TIMEOUT) as response:
-                content = response.read(_LARGEST + 1)
-        except urllib.error.HTTPError as error:
-            with error:
-                said = self._shown(_read_some(error))
-            if error.code in _AGAIN:
-                raise _NoAnswer(f"status {error.code}: {said}", _seconds(error.headers.get("Retry-After"))) from None
-            raise InputError(self._clean(f"{self._address} refuses the request, status {error.code}: {said}")) from None
+            status, headers, content = _within(_DEADLINE, lambda: self._received(request))
         except (OSError, http.client.HTTPException) as error:  # no connection, silence, a broken answer
             raise _NoAnswer(str(error) or type(error).__name__) from None
+        if status in _REDIRECTS:
+            place = self._clean(headers.get("Location") or "no address")
+            raise InputError(
+                f"{self._address} sends on to {place!r} (status {status}); neither the key nor the texts are sent "
+                "there: give that address as endpoint if you trust it"
+            )
+        if status in _AGAIN:
+            raise _NoAnswer(f"status {status}: {self._shown(content)}", _seconds(headers.get("Retry-After")))
+        if not _OK <= status < _REDIRECTED:
+            said = self._shown(content)
+            raise InputError(self._clean(f"{self._address} refuses the request, status {status}: {said}"))
         if len(content) > _LARGEST:
             raise _NoAnswer(f"an answer of more than {_LARGEST} bytes")
+        promised = headers.get("Content-Length", "")
+        if _is_count(promised) and len(content) < int(promised):
+            raise _NoAnswer(f"an answer that was cut short, {len(content)} of {promised} bytes")
         return content
 
+    def _received(self, request: urllib.request.Request) -> tuple[int, Any, bytes]:
+        """Status, header lines and body, of what is too large its beginning, of an error what can be read."""
+        try:
+            with self._open(request, timeout=_TIMEOUT) as response:
+                return response.status, response.headers, response.read(_LARGEST + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers, _read_some(error)
+
     def _clean(self, text: str) -> str:
-        """The text without the key, which a service may repeat, as it is or escaped in JSON."""
-        for form in (self._key, json.dumps(self._key)[1:-1], self._key.replace("/", "\\/")) if self._key else ():
-            text = text.replace(form, "[key]")
-        return text
+        """The text without the key, which a service may repeat in any spelling."""
+        return masked(text, self._key)
 
     def _shown(self, data: bytes) -> str:
         """The beginning of an answer, in one line and without the key."""
         text = " ".join(self._clean(data.decode("utf-8", "replace"))[: 8 * _SHOWN].split())
         return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
-    def _content(self, data: bytes) -> tuple[str, bool]:
-        """The first choice's text, and whether it was cut."""
+    def _content(self, data: bytes, prompt: str) -> tuple[str, bool]:
+        """The first choice's text, and whether it was cut; with no control character that the prompt does not hold."""
         try:
             choice = json.loads(data)["choices"][0]
             content, reason = choice["message"]["content"], choice.get("finish_reason")
@@ -285,6 +308,9 @@ class Service:
             raise _NoAnswer("an empty answer")
         if self._clean(content) != content:
             raise _NoAnswer("an answer that holds the key")
+        known = {*prompt, "\t", "\n", "\r"}
+        if odd := next((c for c in content if unicodedata.category(c) == "Cc" and c not in known), ""):
+            raise _NoAnswer(f"an answer with the control character {odd!r}")
         return content.strip(), reason not in (None, "stop")
 
 
@@ -295,6 +321,30 @@ def _read_some(error: urllib.error.HTTPError) -> bytes:
         return b""
 
 
+def _within(seconds: float, call: Callable[[], _T]) -> _T:
+    """What `call` returns or raises; a service that keeps a connection alive by single bytes is not waited for."""
+    done: queue.SimpleQueue[tuple[_T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            done.put((call(), None))
+        except BaseException as error:
+            done.put((None, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        value, error = done.get(timeout=seconds)
+    except queue.Empty:
+        raise _NoAnswer(f"no whole answer within {seconds:g} s") from None
+    if error is not None:
+        raise error
+    return cast(_T, value)
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) < 16
+
+
 def _seconds(header: str | None) -> float | None:
     """Seconds of a Retry-After that is a number."""
-    return float(header) if header is not None and header.isdecimal() and header.isascii() else None
+    return float(header) if header is not None and _is_count(header) else None

@@ -43,6 +43,7 @@ class ImageItems(Items):
     """
 
     score = OF_IMAGES
+    readable = False
 
     def __init__(self, model: Any, procedure: Procedure, reading: Reading, how: Run, shard: Any) -> None:
         super().__init__(reading, how)

@@ -14,6 +14,7 @@ import numpy as np
 from tdd.audit.assemble import Shown, assemble
 from tdd.audit.checks import cut_texts, knockoff_texts
 from tdd.audit.decide import Choices, choose, evidence_of
+from tdd.audit.excerpts import with_excerpts
 from tdd.audit.inputs import Inputs, Reading, Tables, knockoff_column, read_inputs
 from tdd.audit.items import Items, items_of
 from tdd.audit.models import column_prefixes, describe, list_of_models
@@ -216,7 +217,7 @@ def _finished(
         assumes=[*([flags.assumes] if flags else []), *items.assumes],
         beside=[name for kind in ("model", "texts") for name in given_by_name(_values(every), kind)],
     )  # fmt: skip
-    return items.finished(audit, inputs)
+    return items.finished(with_excerpts(audit, inputs, tables, columns, texts=items.readable), inputs)
 
 
 def _values(scores: Mapping[str, Any]) -> list[Score]:

@@ -15,8 +15,8 @@ from typing import Any
 import shtab
 
 from tdd import __version__
-from tdd.cli.common import CommandParser, logging_on_stderr
-from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_the_machine
+from tdd.cli.common import CommandParser, any_encoding, check_page_asked, logging_on_stderr
+from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_jax_settings, of_the_machine
 
 _COMMANDS = {
     "demo": "demo",
@@ -72,6 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     """Run the command of `parser` that was typed; returns the exit status. Errors and signals end in one line."""
+    with any_encoding():
+        return _execute(parser, typed)
+
+
+def _execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     arguments, unknown = parser.parse_known_args([*typed])
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_of_a_score(unknown)}")
@@ -79,14 +84,16 @@ def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     if not hasattr(arguments, "run"):
         parser.print_help()
         return 0
+    from tdd.runs.portable import typed_command
     from tdd.validate import InputError, printable
 
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent is no news here
     if sys.stderr is None:  # closed: a file that the command opens would get its number, and what is meant for it
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
-        with logging_on_stderr(arguments), _ends_in_order():
+        with logging_on_stderr(arguments), _ends_in_order(), typed_command((*parser.prog.split(), *typed)):
             check_output_open(sys.stdout)
+            check_page_asked(arguments)
             status = arguments.run(arguments)
             sys.stdout.flush()
             check_still_there(arguments)
@@ -101,8 +108,8 @@ def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     except BrokenPipeError:
         drop_output()
         return 0
-    except (OSError, MemoryError, RuntimeError) as error:
-        if not (words := of_the_machine(error)):
+    except (OSError, MemoryError, RuntimeError, ValueError, AssertionError) as error:
+        if not (words := of_jax_settings(error) or of_the_machine(error)):
             raise
         print(f"{parser.prog} {arguments.command}: error: {printable(words)}", file=sys.stderr)
         return 2

@@ -6,7 +6,7 @@ import argparse
 import pathlib
 from typing import Any
 
-from tdd.cli.common import CHECK_FAILED, DETECTED, command, names, one_or_all, present, split
+from tdd.cli.common import CHECK_FAILED, DETECTED, command, names, one_or_all, page_option, present, split
 from tdd.cli.options import (
     add_decision,
     add_distributed,
@@ -125,6 +125,7 @@ def _add_audit(commands: Any) -> None:
     add_scoring(audit, by_method=True)
     add_shard(audit)
     add_distributed(audit)
+    page_option(audit)
 
 
 def _add_select(commands: Any) -> None:
@@ -193,6 +194,7 @@ def _add_select(commands: Any) -> None:
     select.add_argument("--id-field", metavar="FIELD", help='identifiers (default: "id", else row numbers)')
     select.add_argument("--input-format", metavar="NAME", help="format of the table (default: by its extension)")
     add_decision(select)
+    page_option(select)
 
 
 def _audit(arguments: argparse.Namespace) -> int:

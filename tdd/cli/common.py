@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
+import io
+import json
 import logging
 import pathlib
 import re
@@ -68,7 +71,7 @@ def command(commands: Any, name: str, run: Any, summary: str, *, usual: Sequence
         parser.usual = frozenset(("-h", "--help-all", "--json", *usual))
         parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options and exit")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar, errors only")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print the result in one line, and nothing else")
     parser.add_argument("-v", "--verbose", action="store_true", help="log what is being done")
     return parser
 
@@ -143,10 +146,82 @@ def console(wide: bool = False) -> Any:
 
 
 def print_json(value: Any) -> None:
-    """JSON on the output, NaN as null."""
+    """JSON on the output, NaN as null; characters that its encoding lacks are escaped, which is the same JSON."""
     from tdd.runs.folder import to_json
 
-    sys.stdout.write(to_json(value))
+    text = to_json(value)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(json.loads(text), indent=2) + "\n"
+    sys.stdout.write(text)
+
+
+def print_line(text: str) -> None:
+    """One line on the output, whatever the width of the terminal."""
+    sys.stdout.write(f"{printable(text)}\n")
+
+
+def page_option(parser: CommandParser, *, needs_out: bool = True) -> None:
+    """Add --open to a command that writes a page: into --out alone, if it needs that."""
+    parser.add_argument("--open", action="store_true", help="show the report in a browser")
+    parser.set_defaults(open_needs_out=needs_out)
+
+
+def check_page_asked(arguments: argparse.Namespace) -> None:
+    """Refuse --open where no page would be written.
+
+    Raises:
+      InputError: --open without --out, where the page is.
+    """
+    if getattr(arguments, "open", False) and arguments.open_needs_out and not arguments.out:
+        raise InputError("--open shows report.html of the run's folder; add --out DIR, or leave it out")
+
+
+def show_page(arguments: argparse.Namespace, page: pathlib.Path) -> None:
+    """Show a page in a browser if --open asks for it; say where it is if there is none."""
+    if not getattr(arguments, "open", False):
+        return
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        print(f"no browser was found; open {page}", file=sys.stderr)
+
+
+_PLAIN = str.maketrans({
+    "\u00b7": "-", "\u2192": "->", "\u2026": "...", "\u2013": "-", "\u2014": "-", "\u2212": "-", "\u2264": "<=",
+    "\u2265": ">=", "\u00b1": "+/-", "\u00d7": "x", "\u03b1": "alpha", "\u2018": "'", "\u2019": "'", "\u201c": '"',
+    "\u201d": '"', "\u00a0": " ",
+})  # fmt: skip
+"""Characters of reports, as they are spelled where the encoding lacks them."""
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """What is written for characters that an encoding lacks: a common spelling, or a question mark for each."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    spelled = (c.translate(_PLAIN) for c in lacking)
+    return "".join(c if c.isascii() else "?" for c in spelled), error.end
+
+
+codecs.register_error("tdd_spelled", _spelled)
+
+
+@contextlib.contextmanager
+def any_encoding() -> Iterator[None]:
+    """While it lasts, what the encoding of the output lacks is replaced: a table is no reason to lose a run."""
+    changed = []
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            changed.append((stream, stream.errors))
+            stream.reconfigure(errors="tdd_spelled")
+    try:
+        yield
+    finally:
+        for stream, errors in changed:
+            with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
+                stream.reconfigure(errors=errors)
 
 
 def present(
@@ -165,15 +240,26 @@ def present(
     from tdd.runs.display import PAGE
 
     page = None if folder is None else folder / PAGE
+    if page is not None:
+        show_page(arguments, page)
     if arguments.json:
         written = [str(path) for path in (*(files or ()), *([page] if page else []))]
         print_json(record if files is None else {**record, "files": written})
         return
+    print_report(arguments, report, wide=wide)
+    if not arguments.quiet:
+        screen = console(wide)
+        if files:
+            screen.print(f"Written: {', '.join(map(str, files))}", markup=False, soft_wrap=True)
+        if page:
+            screen.print(f"Report: {page}", markup=False, soft_wrap=True)
+
+
+def print_report(arguments: argparse.Namespace, report: Any, *, wide: bool = False) -> None:
+    """A report on the terminal; with --quiet its result in one line. A list is its own result, and is printed."""
+    if arguments.quiet and report.verdict:
+        print_line(report.verdict)
+        return
     from tdd.report.sections import to_terminal
 
-    screen = console(wide)
-    screen.print(to_terminal(report))
-    if files:
-        screen.print(f"Written: {', '.join(map(str, files))}", markup=False, soft_wrap=True)
-    if page:
-        screen.print(f"Report: {page}", markup=False, soft_wrap=True)
+    console(wide).print(to_terminal(report))

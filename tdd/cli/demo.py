@@ -9,7 +9,7 @@ import pathlib
 import sys
 from typing import Any
 
-from tdd.cli.common import command, console, print_json
+from tdd.cli.common import command, console, page_option, print_json, print_report, show_page
 from tdd.cli.options import add_device
 
 
@@ -29,13 +29,13 @@ def add(commands: Any) -> None:
         help="write the run folder of the audit here, with its report (default: the report alone, tdd-demo.html)",
     )
     add_device(demo)
+    page_option(demo, needs_out=False)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     from tdd.demo.run import run_demo
     from tdd.report.audit import audit_report, demo_table
     from tdd.report.page import write_page
-    from tdd.report.sections import to_terminal
     from tdd.runs.display import PAGE
 
     files = None
@@ -58,12 +58,13 @@ def _run(arguments: argparse.Namespace) -> None:
         return
     report = audit_report(demo.audit.run, demo.audit.items, demo.audit.calibration)
     report = dataclasses.replace(report, sections=(*report.sections, demo_table(demo.rows)))
-    screen = console()
-    screen.print(to_terminal(report))
+    print_report(arguments, report)
     place = pathlib.Path(arguments.out) / PAGE if arguments.out else pathlib.Path("tdd-demo.html")
     if os.access(place.parent, os.W_OK):
         write_page(report, place)
-        screen.print(f"Report with pictures: {place}", markup=False, soft_wrap=True)
+        show_page(arguments, place)
+        if not arguments.quiet:
+            console().print(f"Report with pictures: {place}", markup=False, soft_wrap=True)
 
 
 def _same_weights(first: Any, second: Any) -> bool:

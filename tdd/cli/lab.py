@@ -7,7 +7,7 @@ import importlib.resources
 import sys
 from typing import Any
 
-from tdd.cli.common import command, console, print_json
+from tdd.cli.common import command, console, print_json, print_line
 
 _EXAMPLES = ("canaries", "members", "assignments", "blocks")
 _EPILOG = """\
@@ -67,6 +67,7 @@ def _train(arguments: argparse.Namespace) -> None:
         print_json({"folder": str(run.folder), **run.summary, "next": next_command(run)})
         return
     if arguments.quiet:
+        print_line(f"Laboratory run in {run.folder}: {next_command(run)}")
         return
     screen = console()
     screen.print(to_terminal(lab_report(run)))

@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import pathlib
+import re
 import sys
 from typing import Any
 
@@ -18,6 +19,11 @@ _OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 _SHORTEST = 0.1
 """Compilation time in seconds from which a program is kept; JAX's default omits most of a small model."""
+
+_SETTING = re.compile(
+    r"invalid (?:truth |integer )?value (\S+) for environment '?(JAX_\w+)'?|Invalid value (\S+) for JAX flag (jax_\w+)"
+)
+"""What JAX says of its environment variables when it is imported."""
 
 _OFF = ("0", "false", "no", "off")
 
@@ -51,6 +57,28 @@ def of_the_machine(error: BaseException) -> str:
         drop_output()
         return f"the output cannot be written: {error.strerror}; what the command has written to files is there"
     return f"the system refuses: {error}"
+
+
+def of_jax_settings(error: BaseException) -> str:
+    """What is wrong with JAX's environment variables, in one line; "" for any other error.
+
+    JAX reads them when it is imported, and looks for its backends when it is first used.
+    """
+    if found := _SETTING.search(str(error)):
+        value, name = (found.group(1) or found.group(3)).strip("'\""), (found.group(2) or found.group(4)).upper()
+        return f"{name}={value}: JAX knows no such value; leave {name} unset, or see JAX's documentation for its values"
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if not platforms or "jax" not in sys.modules:
+        return ""
+    import jax
+
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as refusal:
+        reason = (str(refusal).splitlines() or ["no such device is here, or its plug-in is not installed"])[0]
+        reason = reason.partition(" (set JAX_")[0].rstrip(".")
+        return f"JAX_PLATFORMS={platforms}: {reason}; set JAX_PLATFORMS=cpu, or leave it unset"
+    return ""
 
 
 def drop_output() -> None:

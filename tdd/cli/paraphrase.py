@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tdd.cli.common import command, console, print_json
+from tdd.cli.common import command, console, print_json, print_line
 from tdd.cli.options import add_texts
 
 _EXAMPLES = """\
@@ -82,6 +82,9 @@ def _run(arguments: argparse.Namespace) -> None:
     table = pathlib.Path(arguments.out) / TABLE
     if arguments.json:
         print_json({**run, "files": [str(table), str(table.with_name("run.json"))]})
+        return
+    if arguments.quiet:
+        print_line(run["outcome"])
         return
     screen = console()
     for one in run["result"]:

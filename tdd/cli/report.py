@@ -6,7 +6,7 @@ import argparse
 import pathlib
 from typing import Any
 
-from tdd.cli.common import command, console, print_json
+from tdd.cli.common import command, page_option, print_json, print_report, show_page
 
 
 def add(commands: Any) -> None:
@@ -24,6 +24,7 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="write the report as one HTML file (default: report.html in the folder)",
     )
+    page_option(report, needs_out=False)
     report.add_argument("--markdown", action="store_true", help="print Markdown")
     report.add_argument(
         "--plot",
@@ -38,7 +39,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.runs.display import PAGE
 
     folder = pathlib.Path(arguments.folder)
-    page = None if arguments.html is None else pathlib.Path(arguments.html or folder / PAGE)
+    page = pathlib.Path(arguments.html or folder / PAGE) if arguments.html is not None or arguments.open else None
     plot = pathlib.Path(arguments.plot) if arguments.plot else None
     if page is not None:
         check_output_file(page, (".html",))
@@ -55,14 +56,12 @@ def _run(arguments: argparse.Namespace) -> None:
 
         print(to_markdown(report), end="")
     else:
-        from tdd.report.sections import to_terminal
-
-        wide = record.get("kind") not in ("audit", "select", "exchange", "probe")
-        console(wide).print(to_terminal(report))
+        print_report(arguments, report, wide=record.get("kind") not in ("audit", "select", "exchange", "probe"))
     if page is not None:
         from tdd.report.page import write_page
 
         write_page(report, page)
+        show_page(arguments, page)
 
 
 def _save_figures(report: Any, path: pathlib.Path, folder: pathlib.Path) -> None:

@@ -103,7 +103,7 @@ def _study_named(arguments: argparse.Namespace) -> None:
 
     record, report = study_record(outcome.result), study_report(outcome.result)
     present(arguments, report, record=record, folder=options.folder, files=files, wide=True)
-    if not (outcome.computed or arguments.json):
+    if not (outcome.computed or arguments.json or arguments.quiet):
         print("Read from an earlier run in this folder.")
 
 

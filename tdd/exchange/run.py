@@ -7,6 +7,7 @@ import dataclasses
 import math
 import os
 import pathlib
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
@@ -24,6 +25,7 @@ from tdd.procedures.exchangeability import GUARANTEES, TESTS
 from tdd.procedures.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
 from tdd.runs.display import progress_bar
 from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, versions
+from tdd.runs.portable import command_of, without_folders
 from tdd.runs.shards import Shard, ShardLog, as_shard
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.inputs import Model
@@ -155,7 +157,7 @@ def run_exchange(
     ]
     run = _record(findings, described, recorded, given, seed, time.perf_counter() - start)
     log_probs = {one.shards.data.name: (one.log_probs[:, 0], one.log_probs[:, 1:]) for one in passes}
-    exchange = Exchange(plain(run), shard_table(passes), log_probs)
+    exchange = Exchange(without_folders(plain(run)), shard_table(passes), log_probs)
     if folder is not None and devices.leads:
         exchange.save(folder)
     return exchange
@@ -307,7 +309,7 @@ def _record(
 ) -> dict[str, Any]:
     """Content of run.json, after the decision on all data sets; logs the warnings."""
     run: dict[str, Any] = {
-        **run_head("exchange", seed, command=given.command),
+        **run_head("exchange", seed, command=given.command and command_of(shlex.split(given.command))),
         **described,
         "options": recorded,
         "data": findings,

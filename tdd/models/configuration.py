@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tdd.models.families import family_of_config
 from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
+from tdd.models.tokenizer_limits import check_tokenizer_file
 from tdd.models.weights import read_json
 from tdd.validate import InputError, some
 from tdd.validate.files import reading
@@ -101,11 +102,12 @@ def read_tokenizer(folder: pathlib.Path, vocab_size: int | None = None) -> Any:
     of its class or the type of the model, and drops the file's. Merges are never left out at random.
 
     Raises:
-      InputError: It cannot be read, is empty, or has more ids than the model has rows.
+      InputError: It cannot be read, is empty, has more ids than the model has rows, or lengthens texts without bound.
     """
     from transformers import AutoTokenizer
 
     _check_reader(folder)
+    check_tokenizer_file(folder / "tokenizer.json")
     with reading(folder, "a tokenizer that transformers accepts"):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         if (folder / "tokenizer.json").is_file() and tokenizer.is_fast:

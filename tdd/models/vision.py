@@ -198,7 +198,9 @@ def pixels(image: Any, size: int) -> np.ndarray:
     The shorter side is padded on both ends with CLIP's mean colour (rounded down to whole numbers), as LLaVA-1.5 was
     trained; then follow a bicubic resize in whole numbers, division by 255, and CLIP's means and standard deviations.
 
-    An opacity channel is ignored, and so is the orientation that a camera wrote into the file.
+    An opacity channel is ignored, and so is the orientation that a camera wrote into the file (EXIF): the model's own
+    processor takes the pixels as they are stored, in training and for an image that is open. (transformers turns an
+    image only where its processor is given the name of a file.)
 
     Args:
       image: A PIL image of 8 bits a channel.

@@ -20,7 +20,8 @@ from tdd.probe.inputs import ProbeOptions, Role, num_texts
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import PAGE, report_module
 from tdd.runs.folder import fingerprint as fingerprint_of
-from tdd.runs.folder import open_run_folder, run_head, to_csv, write_run
+from tdd.runs.folder import open_run_folder, plain, run_head, to_csv, write_run
+from tdd.runs.portable import without_folders
 from tdd.validate import InputError
 from tdd.validate.files import read_npz
 
@@ -78,7 +79,7 @@ def save(place: pathlib.Path, probe: Probe) -> None:
         "warnings": [f"step {record.step}: {warning}" for record in history for warning in record.warnings],
         "open_points": _open_points(probe, decides_items),
     }
-    write_run(place, run, tables)
+    write_run(place, without_folders(plain(run)), tables)
     _, report = report_module().folder_report(place, pictures=True)
     report_module("page").write_page(report, place / PAGE)
 
@@ -125,6 +126,20 @@ def history_from_arrays(arrays: Mapping[str, np.ndarray]) -> list[ProbeRecord]:
             )
         )
     return history
+
+
+def without_empty(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays that have elements, and in `empty`, as bytes of JSON, the type and shape of the others, if any."""
+    empty = {name: [array.dtype.str, array.shape] for name, array in arrays.items() if not array.size}
+    held = {name: array for name, array in arrays.items() if array.size}
+    return {**held, "empty": np.frombuffer(json.dumps(empty).encode(), np.uint8)} if empty else held
+
+
+def with_empty(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Invert `without_empty`."""
+    arrays = dict(arrays)
+    described = json.loads(arrays.pop("empty").tobytes()) if "empty" in arrays else {}
+    return arrays | {name: np.empty(shape, dtype) for name, (dtype, shape) in described.items()}
 
 
 def _looks(history: Sequence[ProbeRecord]) -> dict[str, np.ndarray]:

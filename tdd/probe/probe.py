@@ -246,11 +246,14 @@ class Probe(AlarmHistory):
         self.load_state_dict(folders.read_state(folder))
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Fingerprint, evidence and history as plain arrays, for a checkpoint of the training run."""
+        """Fingerprint, evidence and history as plain arrays, none of them empty, for a checkpoint of the training run.
+
+        Orbax refuses arrays of size zero: those of a probe without looks or canaries are described in `empty` instead.
+        """
         leaves = jax.device_get(jax.tree.leaves(self.state))
         arrays = {"fingerprint": np.frombuffer(self.fingerprint.encode(), np.uint8)}
         arrays |= {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        return arrays | folders.history_to_arrays(self.history)
+        return folders.without_empty(arrays | folders.history_to_arrays(self.history))
 
     def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned, of a probe of the same texts and options.
@@ -260,6 +263,7 @@ class Probe(AlarmHistory):
         """
         saved, structure = {name: np.asarray(array) for name, array in arrays.items()}, jax.tree.structure(self.state)
         try:
+            saved = folders.with_empty(saved)
             fingerprint = saved["fingerprint"].tobytes().decode()
             if fingerprint != self.fingerprint:
                 raise InputError(

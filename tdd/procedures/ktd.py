@@ -203,7 +203,7 @@ def ktd(
             raise InputError(
                 f'{name} is used by proportion="moment" and "moment_paper" only, not by {proportion!r}; leave it out'
                 if value is not None
-                else f'proportion={proportion!r} needs {name}: scores of known members and of their knockoffs'
+                else f"proportion={proportion!r} needs {name}: scores of known members and of their knockoffs"
             )
     if proportion in ptdi.WITH_MEMBERS:
         why = "scores of known members are needed"
@@ -362,8 +362,9 @@ class KTD(WithOption):
             check_options(self, proportion=PROPORTIONS)
             if self.proportion in ptdi.WITH_MEMBERS:
                 raise InputError(
-                    f"proportion={self.proportion!r} needs known members with knockoffs of their own, which only the function "
-                    "tdd.ktd(members=, members_knockoffs=) takes; use 'storey', 'subtraction', 'jackknife' or 'none'"
+                    f"proportion={self.proportion!r} needs known members with knockoffs of their own, which only "
+                    "the function tdd.ktd(members=, members_knockoffs=) takes; use 'storey', 'subtraction', 'none' or "
+                    "'jackknife'"
                 )
 
     @property

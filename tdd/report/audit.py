@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tdd.report.sections import (
     Column,
     Facts,
     Figure,
+    Help,
     Points,
     Report,
     Row,
@@ -22,9 +24,9 @@ from tdd.report.sections import (
     caveats,
     in_words,
 )
-from tdd.runs.plain_csv import StringColumn
+from tdd.runs.extremes import most_extreme, numbers
 
-_SHOWN = 10
+_SHOWN, _LISTED = 10, 200
 _SUBJECTS = {"nonmember": "were in the training data", "member": "are clean"}
 _LEVELS = {
     "any": "may be compared with any level that was fixed beforehand, not with one chosen after looking",
@@ -49,18 +51,21 @@ def audit_report(
     )
     sections = caveats(assumes, open_points, warnings)
     sections.insert(2, _decided(run))
+    sections.insert(0, _how_to_read(run))
     if stands and items is not None:
         sections += _pictures(run, items, calibration)
     if stands and run["certificate"]:
         sections.append(_bounds(run["certificate"], decision))
     if run["checks"]:
         sections.append(_checks(run))
+    if run.get("examples"):
+        sections.append(_examples(run["examples"]))
     if stands and items is not None and decision["num_selected"]:
-        sections.append(_selected(items, decision["columns"], decision["null"]))
+        sections.append(_selected(run, items))
     if stands and (images := run.get("thumbnails")):
         shown = f"{len(images)} of {decision['num_selected']} selected images, those with the smallest p-values first."
         sections.append(Thumbnails("Selected images", tuple((name, image) for name, image in images), shown))
-    sections.append(_origin(run))
+    sections += [_origin(run), _GLOSSARY]
     title = f"Audit of {run['model']['name']}" if run["model"] else "Selection from a table of scores"
     return Report(title, run["outcome"], tuple(sections), stands)
 
@@ -131,8 +136,54 @@ def _origin(run: Mapping[str, Any]) -> Facts:
             rows.append((f"input: {role}", f"{source['source']} (sha256 {hashed})"))
     rows += [(f"input: {kind}s", f"of the same table, {', '.join(fields)}") for kind, fields in columns.items()]
     rows += [("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))]
-    rows += [("seed", str(run["seed"])), ("finished", run["created"])]
+    rows += [("seed", str(run["seed"])), ("finished", run["created"]), ("to repeat it", _command(run))]
     return Facts("Where it comes from", tuple(rows))
+
+
+def _command(run: Mapping[str, Any]) -> str:
+    """The command that makes the run again, from the folder that holds its files; in Python the call."""
+    if "command" not in run:
+        call = "tdd.run_audit" if run["model"] else "tdd.select"
+        return f"{call}(...) with the options and files that run.json names, seed={run['seed']}"
+    seeded = "" if re.search(r"(^| )--seed[ =]", run["command"]) else f" --seed {run['seed']}"
+    return f"{run['command']}{seeded}, in the folder that holds these files"
+
+
+def _how_to_read(run: Mapping[str, Any]) -> Help:
+    """Five lines."""
+    decision, stands = run["decision"], run["verdict"]["stands"]
+    what = "was trained on" if decision["null"] == "nonmember" else "is clean"
+    lines = (
+        "The sentence above is the result, and holds if the assumptions below hold."
+        if stands
+        else "No result is given, since a check speaks against what it would rest on; the sentence above says which.",
+        f"A selection is a list: {_percent(decision['alpha'])} is what it was asked to have of false items at most, on "
+        "average. No single item of it is proven.",
+        f"An item that is not selected is left open: nothing says that it is not one that {what}.",
+        "Read the checks next. They compare calibration items with candidates without the model, and cannot see what "
+        "is wrong with both.",
+        "Then look at some items: a list that makes no sense to somebody who knows the texts deserves no trust.",
+    )
+    return Help("How to read this", tuple(("", line) for line in lines))
+
+
+_GLOSSARY = Help(
+    "Terms",
+    (
+        ("score", "a number of each item, from the model's probabilities of its text; lower means more like a text "
+         "that was trained on"),
+        ("calibration items", "items for which the null hypothesis is known to hold; the scores of the candidates are "
+         "compared with theirs"),
+        ("p-value", "the probability of a score at least as extreme as that of the item if the null hypothesis holds "
+         "for it; not the probability that the hypothesis holds"),
+        ("FDR", "false discovery rate: the fraction of false items in the list, 0 for an empty list, averaged over "
+         "repetitions of the whole audit"),
+        ("adjusted p-value", "the smallest level at which the item would be selected"),
+        ("exchangeable", "of items: any order of them would have been equally likely, as after shuffling; what one "
+         "preparation or one source does to all alike does not disturb it"),
+    ),
+    folded=True,
+)  # fmt: skip
 
 
 def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Mapping[str, Any] | None) -> list[Section]:
@@ -175,7 +226,7 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
 
 def _known(values: Any) -> bool:
     """True if a column has a number."""
-    return bool((_numbers(values, np.arange(len(values))) < math.inf).any())
+    return bool((numbers(values, np.arange(len(values))) < math.inf).any())
 
 
 def _drawn(name: str, *arguments: Any) -> Any:
@@ -276,34 +327,63 @@ def _bounds(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Sect
     )
 
 
-def _selected(items: Mapping[str, Any], columns: Sequence[str], null: str) -> Table:
-    last, sign = ("statistic", -1) if "statistic" in items else (columns[0], 1 if null == "nonmember" else -1)
-    rows = np.flatnonzero(items["selected"])
-    keys = {name: _numbers(items[name], rows) for name in ("adjusted", "p_value", last)}
-    chosen = rows[np.lexsort((sign * keys[last], keys["p_value"], keys["adjusted"]))].tolist()
-    title = "Selected items" if len(chosen) <= _SHOWN else f"Selected items, the {_SHOWN} most extreme of {len(chosen)}"
-    if last == "statistic":
+def _selected(run: Mapping[str, Any], items: Mapping[str, Any]) -> Table:
+    """The selected items, at most 200 of them: beginning of the text, scores, p-value, fraction of false ones."""
+    decision = run["decision"]
+    columns, guarantee = decision["columns"], decision["guarantee"]
+    every = most_extreme(items, columns, decision["null"])
+    chosen, texts = every[:_LISTED].tolist(), dict(run.get("excerpts", ()))
+    if "statistic" in items:
         columns = ("statistic", *columns)
-    numbers = [*columns, *(name for name in ("p_value", "adjusted") if (keys[name] < math.inf).any())]
+    measured = [*columns, *(name for name in ("p_value", "adjusted") if _known(items[name]))]
+    names: dict[str, str] = {"p_value": "p-value"}
+    shown: dict[str, Callable[[float], str]] = dict.fromkeys(measured, "{:.4g}".format)
+    note = ""
+    if guarantee["controls"].startswith("FDR") and guarantee["kind"] != "none":
+        bound, count = decision["bound"], decision["num_selected"]
+        note = (
+            f"If the assumptions hold, lists that are made like this one are false in at most {_percent(bound)} of "
+            f"their items on average: of {count} items that is {bound * count:.3g}."
+        )
+        if "adjusted" in measured and guarantee["levels"] == "any":
+            names["adjusted"], shown["adjusted"] = "false on average", _percent
+            note += (
+                " The last column is that bound for the list that ends at an item; it holds at a level that was fixed "
+                "before the scores were seen."
+            )
+    excerpts = [Column("text", excerpt=True)] if texts else []
     return Table(
-        title,
-        (Column("id"), *(Column("p-value" if name == "p_value" else name, number=True) for name in numbers)),
+        "Selected items",
+        (Column("id"), *excerpts, *(Column(str(names.get(name, name)), number=True) for name in measured)),
         tuple(
-            Row((str(items["id"][place]), *(f"{float(items[name][place]):.4g}" for name in numbers)))
-            for place in chosen[:_SHOWN]
+            Row(
+                (
+                    str(items["id"][place]),
+                    *(texts.get(str(items["id"][place]), "") for _ in excerpts),
+                    *(shown[name](float(items[name][place])) for name in measured),
+                )
+            )
+            for place in chosen
         ),
+        note,
+        brief=_SHOWN,
+        total=len(every),
     )
 
 
-def _numbers(values: Sequence[Any] | np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The numbers in some rows of a column, to sort by: missing ones are infinite, and last."""
-    if isinstance(values, StringColumn):
-        numbers = np.array([float(value or "nan") for value in values.take(rows)])
-    elif isinstance(values, np.ndarray):
-        numbers = values[rows].astype(np.float64)
-    else:
-        numbers = np.array([float("nan" if values[i] == "" else values[i]) for i in rows], np.float64)
-    return np.where(np.isnan(numbers), math.inf, numbers)
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2g}%"
+
+
+def _examples(examples: Mapping[str, Any]) -> Table:
+    """Two items for each check that found something."""
+    rows = [
+        Row((_FINDINGS[check][0] if not place else "", one["role"], one["id"], one["text"]), ruled=place == 0)
+        for check, found in examples.items()
+        for place, one in enumerate(found)
+    ]
+    columns = (Column("check"), Column("role"), Column("id"), Column("text", excerpt=True))
+    return Table("What the checks found, in two examples each", columns, tuple(rows))
 
 
 def _count(used: int, missing: int) -> str:

@@ -15,7 +15,7 @@ import jinja2
 
 from tdd import __version__
 from tdd.report.plots.sheet import style
-from tdd.report.sections import Facts, Figure, Paragraph, Points, Report, Section, Table
+from tdd.report.sections import Facts, Figure, Help, Paragraph, Points, Report, Section, Table
 from tdd.runs.atomic import write_atomically
 from tdd.validate import printable
 
@@ -91,9 +91,13 @@ def _section(section: Section) -> str:
             return _titled(title, "\n".join(f"- {_plain(point)}" for point in points))
         case Facts(title, rows):
             return _titled(title, _table(("", ""), rows))
-        case Table(title, columns, rows, note):
-            table = _table([column.name for column in columns], [row.cells for row in rows])
-            return _titled(title, f"{table}\n\n{_plain(note)}" if note else table)
+        case Table():
+            shown = section.shortened()
+            table = _table([column.name for column in shown.columns], [row.cells for row in shown.rows])
+            title = shown.heading(len(shown.rows))
+            return _titled(title, f"{table}\n\n{_plain(shown.note)}" if shown.note else table)
+        case Help(title, rows):
+            return _titled(title, "\n".join(f"- {_plain(': '.join(filter(None, row)))}" for row in rows))
         case _:
             return _titled(section.title, f"Picture: {_plain(section.alternative)}")
 

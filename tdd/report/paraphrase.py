@@ -32,9 +32,9 @@ def read_rows(folder: pathlib.Path, run: Mapping[str, Any]) -> list[Mapping[str,
 
 
 def next_command(run: Mapping[str, Any], folder: pathlib.Path) -> str:
-    """The command that audits the texts with their paraphrases, ready for a shell."""
+    """The command that audits the texts with their paraphrases, from the folder that holds theirs."""
     audited, columns = run["options"]["audited"] or "MODEL", ",".join(one["column"] for one in run["result"])
-    table = shlex.quote(str(folder / TABLE))
+    table = shlex.quote(str(pathlib.PurePath(folder.name) / TABLE))
     return f"tdd audit {shlex.quote(audited)} --candidates {table} --method ktd --knockoffs {columns}"
 
 

@@ -17,6 +17,7 @@ from tdd.validate import printable
 
 Tone = Literal["plain", "good", "warning", "bad", "strong"]
 _HIGHEST = 4
+_EXCERPT = 40
 _STYLES = {"plain": "", "good": "green", "warning": "yellow", "bad": "bold red", "strong": "bold"}
 
 
@@ -26,6 +27,7 @@ class Column:
 
     name: str  # heading
     number: bool = False  # whether cells are numbers, which are aligned right and never broken
+    excerpt: bool = False  # whether cells are parts of texts from outside, of which the terminal shows the beginning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,18 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     note: str = ""
+    brief: int = 0  # rows that the terminal and Markdown show; 0 for all
+    total: int = 0  # rows that there are, where `rows` are the most extreme of them
+
+    def heading(self, shown: int) -> str:
+        """The title over some of the rows."""
+        total = max(self.total, len(self.rows))
+        return self.title if shown >= total else f"{self.title}, the {shown} most extreme of {total}"
+
+    def shortened(self) -> Table:
+        """The rows that the terminal and Markdown show."""
+        rows = self.rows[: self.brief or None]
+        return dataclasses.replace(self, rows=rows, total=max(self.total, len(self.rows)), brief=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +104,16 @@ class Thumbnails:
     alternative: str  # what they show, for readers who do not see them
 
 
-Section = Table | Facts | Points | Paragraph | Figure | Thumbnails
+@dataclasses.dataclass(frozen=True)
+class Help:
+    """What helps to read a page; the terminal leaves it out."""
+
+    title: str
+    rows: tuple[tuple[str, str], ...]  # (term, what it means), or ("", a sentence)
+    folded: bool = False  # whether the page shows it when it is asked for
+
+
+Section = Table | Facts | Points | Paragraph | Figure | Thumbnails | Help
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,13 +183,28 @@ def _shown(section: Section) -> Sequence[RenderableType]:
             return _titled(title, table)
         case Table():
             note = [plain_text(section.note, "italic")] if section.note else []
-            return _titled(section.title, _Fitted(section), *note)
-        case Figure() | Thumbnails():
+            shown = section.shortened()
+            return _titled(shown.heading(len(shown.rows)), _Fitted(_cut(shown)), *note)
+        case Figure() | Thumbnails() | Help():
             return []
 
 
 def _titled(title: str, *shown: RenderableType) -> Sequence[RenderableType]:
     return [Padding(Group(plain_text(title, "italic"), *shown), (0, 0, 1, 0))]
+
+
+def _cut(table: Table) -> Table:
+    """The table with its excerpts cut to what stands on a line beside numbers."""
+
+    def cell(text: str, column: Column) -> str:
+        return f"{text[: _EXCERPT - 1]}…" if column.excerpt and len(text) > _EXCERPT else text
+
+    rows = (tuple(map(cell, row.cells, table.columns)) for row in table.rows)
+    return dataclasses.replace(table, rows=tuple(map(_with_cells, table.rows, rows)))
+
+
+def _with_cells(row: Row, cells: tuple[str, ...]) -> Row:
+    return dataclasses.replace(row, cells=cells)
 
 
 @dataclasses.dataclass(frozen=True)

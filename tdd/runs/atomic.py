@@ -53,6 +53,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     Raises:
       InputError: the disk is full, the file too large, or the folder cannot be written.
     """
+    check_name(path)
     place = pathlib.Path(path)
     temporary = place.with_name(f".{place.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     with disk_errors(place):
@@ -71,8 +72,15 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         temporary.write_bytes(content)
 
 
+def check_name(path: str | os.PathLike[str]) -> None:
+    """Check that a file or a folder can have a name."""
+    if "\0" in os.fspath(path):
+        raise InputError(f"output {os.fspath(path)!r} holds a NUL character, which no name can; leave it out")
+
+
 def check_output_file(path: pathlib.Path, endings: Sequence[str], inputs: Iterable[str | None] = ()) -> None:
     """Check that the ending of a file name can be written, its folder exists, and it is not read."""
+    check_name(path)
     if path.suffix not in endings:
         raise InputError(f"output {path} must end in {', '.join(endings)}, got {path.suffix or 'no ending'!r}")
     if not path.parent.exists():

@@ -1,7 +1,8 @@
 """The folder that an audit leaves behind: inputs.json, run.json, items.csv, calibration.csv; and a result in memory.
 
 `inputs.json` is written first and names what the run is of, so that an interrupted run can only be continued by the
-same run. `run.json` holds everything that the report says; it appears last, whole, and marks the run as finished.
+same run; it alone holds paths of this machine. `run.json` holds everything that the report says; it appears last,
+whole, and marks the run as finished.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import pathlib
 import platform
 import secrets
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -27,9 +29,10 @@ from typing import Any
 import numpy as np
 
 from tdd.runs import plain_csv
-from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
+from tdd.runs.atomic import atomic_path, check_name, disk_errors, write_atomically
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.plain_csv import coded_words
+from tdd.runs.portable import command_of, typed_words
 from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
@@ -92,9 +95,10 @@ class Audit(Displayed):
 
 
 def run_head(kind: str, seed: int, **more: Any) -> dict[str, Any]:
-    """The fields that every run.json begins with."""
+    """The fields that every run.json begins with; the command line that was typed, if there is one, without folders."""
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"schema": SCHEMA, "kind": kind, **more, "created": created, "versions": versions(), "seed": seed}
+    typed = {"command": command_of(words)} if (words := typed_words()) else {}
+    return {"schema": SCHEMA, "kind": kind, **typed, **more, "created": created, "versions": versions(), "seed": seed}
 
 
 def log_findings(sentences: Iterable[str]) -> None:
@@ -164,6 +168,7 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str, drawn: in
     Raises:
       InputError: it holds something else, or cannot be written.
     """
+    check_name(folder)
     marker = folder / "inputs.json"
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {folder} is a file; give a folder")
@@ -176,7 +181,9 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str, drawn: in
         raise InputError(f"output folder {folder} is not empty and holds no run; give a new or an empty folder")
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    kept = {} if drawn is None else {"drawn_seed": drawn}
+    kept: dict[str, Any] = {} if drawn is None else {"drawn_seed": drawn}
+    if words := typed_words():
+        kept["command"] = shlex.join(words)
     write_atomically(marker, to_json({"fingerprint": identity, "summary": summary, **kept}).encode())
 
 

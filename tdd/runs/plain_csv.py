@@ -11,6 +11,9 @@ import numpy as np
 LARGE = 2**22
 """Bytes from which a file is worth it: importing Arrow takes longer than reading less."""
 
+MOST_FIELDS = 10_000
+"""Most columns of a table; Arrow needs kilobytes for each of them, however few rows there are."""
+
 _MARK = b"\xef\xbb\xbf"
 _SEPARATORS = np.frombuffer(b",\r\n", np.uint8)
 _DECIMAL = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
@@ -19,9 +22,9 @@ _DECIMAL = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 def read_plain_csv(data: bytes) -> dict[str, StringColumn] | None:
     """Columns by their names, one row a line from the second on; None where only the strict reader can tell.
 
-    That is the case where a line is blank, a row is longer or shorter than the header, a column's name is repeated, a
-    field in quotes holds a quote or the end of a line, lines end in a carriage return alone, bytes are not UTF-8, or
-    there is a NUL, or a second byte-order mark at the start of a line.
+    That is the case where there are more than 10,000 columns, a line is blank, a row is longer or shorter than the
+    header, a column's name is repeated, a field in quotes holds a quote or the end of a line, lines end in a carriage
+    return alone, bytes are not UTF-8, or there is a NUL, or a second byte-order mark at the start of a line.
 
     Args:
       data: the file, without its byte-order mark.
@@ -40,7 +43,7 @@ def read_plain_csv(data: bytes) -> dict[str, StringColumn] | None:
         header = next(csv.reader([data[:start].decode("utf-8")], strict=True), [])
     except (UnicodeDecodeError, csv.Error):
         return None
-    if not header or len(set(header)) < len(header):
+    if not header or len(header) > MOST_FIELDS or len(set(header)) < len(header):
         return None
     num_lines = data.count(b"\n") - data.endswith(b"\n")
     arrow: Any = pyarrow.csv

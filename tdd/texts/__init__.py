@@ -7,6 +7,7 @@ any ordered iterable of strings or of mappings.
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import logging
 import os
@@ -232,7 +233,7 @@ def read_rows(source: Any, *, format: str | None = None) -> Rows:
         return source
     files = paths_of(source)
     rows = joined([read_path(_existing_path(file), format) for file in files]) if files else _rows_of(source)
-    repeated = sorted({str(name) for name in rows.fields if list(rows.fields).count(name) > 1})
+    repeated = sorted(str(name) for name, count in collections.Counter(rows.fields).items() if count > 1)
     if repeated:
         raise InputError(
             f"{rows.source}: several columns are called {', '.join(map(repr, repeated))}; rename all but one"

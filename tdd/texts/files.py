@@ -20,7 +20,7 @@ from typing import Any
 
 from tdd.runs import plain_csv
 from tdd.runs.plain_csv import StringColumn
-from tdd.texts.rows import FORMATS, Rows, joined, kind, shown
+from tdd.texts.rows import FORMATS, Rows, check_fields, joined, kind, shown
 from tdd.texts.shards import COMPRESSED, ENDINGS, folder_files
 from tdd.validate import InputError
 from tdd.validate.files import parse_json
@@ -137,6 +137,7 @@ def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:
             start = 1
             for row in reader:
                 if row:
+                    check_fields(source, len(row))
                     rows.append(row)
                     lines.append(start)
                 start = reader.line_num + 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.runs.plain_csv import StringColumn, coded_words
+from tdd.runs.plain_csv import MOST_FIELDS, StringColumn, coded_words
 from tdd.validate import InputError, some
 
 FORMATS = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "txt")
@@ -41,6 +41,9 @@ class Rows:
     column: Callable[[str], Sequence[Any]]
     place: Place  # `(index) -> words` that lead a person to the row, such as "line 7"
 
+    def __post_init__(self) -> None:
+        check_fields(self.source, len(self.fields))
+
     @classmethod
     def of_values(cls, source: str, values: Sequence[Any], place: Place) -> Rows:
         """Rows that are bare values without fields."""
@@ -55,6 +58,15 @@ class Rows:
             return [record.get(field) for record in records]
 
         return cls(source, len(records), fields, column, place)
+
+
+def check_fields(source: str, count: int) -> None:
+    """Check that a table has no more columns than tables of texts and scores have."""
+    if count > MOST_FIELDS:
+        raise InputError(
+            f"{source}: {count:,} columns, and at most {MOST_FIELDS:,} are read; keep those that are needed (is it a "
+            "table with a row a column?)"
+        )
 
 
 def joined(parts: Sequence[Rows]) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
@@ -50,9 +51,8 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {repeated!r} is there {names.count(repeated)} times in one object")
+        repeated, count = collections.Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {repeated!r} is there {count} times in one object")
     return found
 
 

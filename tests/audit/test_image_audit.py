@@ -138,7 +138,7 @@ def test_command(model, tmp_path, monkeypatch, capsys):
             (tmp_path / name / f"{row['id']}.jpg").write_bytes(row["image"])
         lines = [f"{row['id']},{name}/{row['id']}.jpg\n" for row in rows]
         (tmp_path / f"{name}.csv").write_text("id,photo\n" + "".join(lines))
-    command = ["audit", "model", "--alpha", "0.2", "--quiet", "--images", "photo", "--score", SCORE]
+    command = ["audit", "model", "--alpha", "0.2", "--images", "photo", "--score", SCORE]
     for name in ("candidates", "calibration"):
         command += [f"--{name}", str(tmp_path / f"{name}.csv")]
     assert main([*command, "--out", str(tmp_path / "run")]) == 0

@@ -5,6 +5,7 @@ import html
 import http.server
 import json
 import re
+import socket
 import threading
 
 import pytest
@@ -272,7 +273,7 @@ def test_silence_is_asked_again(service, waits, tmp_path, monkeypatch):
     assert waits == [1]
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 301, 307])
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
 def test_a_refusal_ends_the_run_and_the_key_is_nowhere(service, tmp_path, monkeypatch, caplog, status):
     monkeypatch.setenv("SERVICE_KEY", KEY)
     asked(service, tmp_path, TEXTS[:2], api_key_variable="SERVICE_KEY")
@@ -282,9 +283,66 @@ def test_a_refusal_ends_the_run_and_the_key_is_nowhere(service, tmp_path, monkey
     before = len(service.keys)
     with pytest.raises(InputError, match=rf"refuses the request, status {status}.*\[key\]") as error:
         asked(service, tmp_path / "refused", TEXTS[:1], api_key_variable="SERVICE_KEY")
-    assert len(service.keys) == before + 1  # neither again, nor to where it was sent
+    assert len(service.keys) == before + 1  # not again
     assert KEY not in str(error.value) + caplog.text
     assert not any(KEY.encode() in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_named_and_not_followed(service, tmp_path, monkeypatch, status):
+    monkeypatch.setenv("SERVICE_KEY", KEY)
+    place = f"{service.address}/elsewhere?key={KEY}"
+    service.script = [(status, {"Location": place}, b"")]
+    said = rf"sends on to '{service.address}/elsewhere\?key=\[key\]' \(status {status}\)"
+    with pytest.raises(InputError, match=said):
+        asked(service, tmp_path, TEXTS[:1], api_key_variable="SERVICE_KEY")
+    assert len(service.keys) == 1
+
+
+class Raw:
+    """A socket that sends bytes, then what `more` gives, and closes."""
+
+    def __init__(self, sent, more=()):
+        self.sent, self.more = sent, more
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self.server.getsockname()[1]}/v1"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.server.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.recv(1 << 16)
+                    connection.sendall(self.sent)
+                    for one in self.more:
+                        connection.sendall(one)
+
+
+def test_a_body_that_was_cut_short_is_no_answer(waits, tmp_path):
+    whole = completion("an answer")
+    raw = Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\nConnection: close\r\n\r\n" + whole)
+    with raw.server, pytest.raises(InputError, match=f"cut short, {len(whole)} of 5000 bytes"):
+        asked(raw, tmp_path, TEXTS[:1])
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 400 No\r\n\r\n"])
+def test_a_service_that_drips_is_given_up(waits, tmp_path, monkeypatch, head):
+    monkeypatch.setattr(paraphrasers, "_DEADLINE", 0.2)
+    end = threading.Event()
+    raw = Raw(head, (b" " for _ in iter(lambda: end.wait(0.02), True)))
+    with raw.server, pytest.raises(InputError, match=r"no whole answer within 0\.2 s"):
+        asked(raw, tmp_path, TEXTS[:1], attempts=1)
+    end.set()
+
+
+def test_control_characters_become_no_paraphrase(service, tmp_path):
+    service.script = [(200, {}, completion("an \x1b[31manswer\x00")), (200, {}, completion("plain"))]
+    asked(service, tmp_path, TEXTS[:1])
+    assert table(tmp_path)[0]["paraphrase_1"] == "plain"
+    service.script = [(200, {}, completion("\x9b"))] * 3
+    with pytest.raises(InputError, match=r"the control character '\\x9b'"):
+        asked(service, tmp_path / "again", TEXTS[:1])
 
 
 def test_copies_lengths_and_cuts_are_reported(service, tmp_path):
@@ -463,7 +521,7 @@ def test_the_report(service, tmp_path, capsys):
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert "<b>0</b>" not in page
-    command = f"tdd audit './suspect model' --candidates '{folder}/paraphrases.jsonl' --method ktd --knockoffs"
+    command = "tdd audit 'suspect model' --candidates 'the run/paraphrases.jsonl' --method ktd --knockoffs"
     assert html.unescape(page).count(f"{command} paraphrase_1,paraphrase_2") == 1
     assert "word " * 200 not in page, "long texts are shortened"
     assert "<td>m0</td>" in page

@@ -63,7 +63,7 @@ def test_scores_follow_the_revision(hub):
 def test_an_audit_records_the_commit_and_is_another_run_at_another(hub, tmp_path, capsys):
     files = write(tmp_path / "c.jsonl", texts(6, 1)), write(tmp_path / "k.jsonl", texts(30, 2))
     command = ["audit", "owner/tiny", "--candidates", files[0], "--calibration", files[1], "--alpha", "0.2"]
-    command += ["--score", "loss", "--quiet", "--out", str(tmp_path / "run")]
+    command += ["--score", "loss", "--out", str(tmp_path / "run")]
     assert main([*command, "--revision", "step2"]) == 0
     model = json.loads((tmp_path / "run" / "run.json").read_text())["model"]
     assert (model["name"], model["revision"]) == ("owner/tiny@step2", COMMITS["step2"])

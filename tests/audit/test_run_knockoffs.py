@@ -259,7 +259,7 @@ def test_command_line(checkpoint, paths, tmp_path, capsys):
     ]
     how = "--method ktd:rule=conformal --knockoffs b,c --label-field label --score loss --alpha 0.5"
     options += how.split()
-    assert main([*options, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    assert main([*options, "--out", str(tmp_path / "run")]) == 0
     report = capsys.readouterr().out
     for words in ("ktd/conformal", "knockoff symmetry", "knockoffs as texts", "texts cut", "field 'b'", "known truth"):
         assert words in report

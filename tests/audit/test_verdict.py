@@ -157,7 +157,7 @@ def folder(tmp_path_factory):
 
 def audit(folder, calibration, *options):
     files = ["--candidates", folder / "candidates.jsonl", "--calibration", folder / f"{calibration}.jsonl"]
-    return main([str(x) for x in ("audit", folder / "model", *files, "--score", "loss", "-q", *options)])
+    return main([str(x) for x in ("audit", folder / "model", *files, "--score", "loss", *options)])
 
 
 @pytest.mark.parametrize("calibration", ["other", "parts"])
@@ -174,6 +174,17 @@ def test_a_failed_check_withdraws_guarantee_counts_and_exit_status(folder, calib
     assert "with confidence" not in shown.lower()
     assert "Selected items" not in shown
     assert shown.index("No verdict") < shown.index("What was decided")
+    check = {"other": "blind_baseline", "parts": "overlap"}[calibration]
+    example = run["examples"][check]
+    assert [one["role"] for one in example] == ["calibration", "candidate"]
+    for one in example:
+        table = folder / f"{calibration if one['role'] == 'calibration' else 'candidates'}.jsonl"
+        texts = [json.loads(line)["text"] for line in table.read_text().splitlines()]
+        assert one["text"] == texts[int(one["id"]) - 1]
+    if calibration == "parts":
+        assert example[0]["text"] in example[1]["text"]
+    assert example[0]["text"] in (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "excerpts" not in run
 
 
 def test_a_verdict_stands_where_nothing_speaks_against_it(folder, capsys):

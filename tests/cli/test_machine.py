@@ -1,12 +1,17 @@
 """What the machine refuses is one line for every command: names, files, memory, the output itself."""
 
 import errno
+import os
+import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from benchmarks.__main__ import main as benchmarks
 from tdd.cli import main
+from tdd.cli.machine import of_jax_settings
 from tdd.runs.atomic import disk_errors
 from tdd.validate import InputError
 
@@ -90,3 +95,38 @@ def test_a_fault_of_the_program_is_none_of_the_machine(reproduce):
 def test_seeds(command, seed, capsys):
     assert main([*command.split(), "--seed", seed]) == 2
     assert f"seed must be a whole number from 0 to 2^32 - 1, got {seed}" in only_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("JAX_PLATFORMS", "foo", "Unable to initialize backend 'foo'.*; set JAX_PLATFORMS=cpu, or leave it unset"),
+        ("JAX_ENABLE_X64", "maybe", "JAX knows no such value; leave JAX_ENABLE_X64 unset"),
+    ],
+)
+def test_odd_settings_of_jax_are_named_in_one_line(setting, value, said, tmp_path):
+    rows = [f"{'calibration' if i < 30 else 'candidate'},{i}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["role,loss", *rows]))
+    command = [sys.executable, "-m", "tdd", "select", str(tmp_path / "t.csv")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), setting: value}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(f"tdd select: error: {setting}={value}: {said}.*\n", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("invalid truth value 'maybe' for environment 'JAX_ENABLE_X64'"),
+        ValueError("invalid integer value 'maybe' for environment 'JAX_ENABLE_X64'"),
+        ValueError('Invalid value "maybe" for JAX flag jax_enable_x64'),
+    ],
+)
+def test_what_jax_says_of_its_settings(error):
+    assert of_jax_settings(error).startswith("JAX_ENABLE_X64=maybe: ")
+
+
+def test_other_errors_are_none_of_the_settings(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    for error in (ValueError("an odd value"), AssertionError(), RuntimeError("Invalid value")):
+        assert of_jax_settings(error) == ""

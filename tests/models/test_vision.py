@@ -216,3 +216,23 @@ def test_pixels_pad_with_the_mean_colour():
     padded = np.broadcast_to(expected[:, None, None], (3, 4, 40))
     rounding.assert_close(found[:, [0, 14, 25, 39]], padded, roundings=3, scale=1 / min(vision.STD))
     assert np.ptp(found[:, 20]) > 1
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_an_orientation_in_exif_turns_nothing(orientation, tmp_path):
+    """As transformers' processor takes an image that is open, and as LLaVA-1.5 was trained."""
+    from PIL import Image, ImageOps
+    from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    picture(37, 20).save(tmp_path / "turned.png", exif=exif)
+    processor = LlavaImageProcessorPil(do_pad=True, size={"shortest_edge": 24}, crop_size={"height": 24, "width": 24})
+    with Image.open(tmp_path / "turned.png") as image:
+        assert image.getexif()[0x0112] == orientation
+        expected = processor(image, return_tensors="np")["pixel_values"][0]
+        found = vision.pixels(image, 24)
+        turned = vision.pixels(ImageOps.exif_transpose(image), 24)
+    rounding.assert_close(found, expected, roundings=6, scale=1 / min(vision.STD))
+    np.testing.assert_array_equal(found, vision.pixels(picture(37, 20), 24))
+    assert np.abs(turned - found).max() > 0.1

@@ -1,26 +1,13 @@
 """The HTML page of a report: one inert file, whatever the run contains."""
 
 import base64
-import html.parser
 import re
 
 import pytest
+from pages import HOSTILE, Reader
 
 from tdd.report.page import to_html, write_page
 from tdd.report.sections import Column, Facts, Figure, Paragraph, Points, Report, Row, Table, to_terminal
-
-HOSTILE = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "{{ 7 * 7 }} {% raw %}",
-    "&lt;b&gt;&#x3c;i&#x3e;",
-    "\u202eevil\u202c \u200b\u2066x\u2069",
-    "\x1b[31mred\x1b[0m \x07\x00",
-    "[bold]markup[/bold] :smile:",
-    "javascript:alert(1) data:text/html,x",
-    "</style><style>*{display:none}</style>",
-    "line\nbreak\ttab\u2028",
-)
 
 
 def report_of(text):
@@ -35,33 +22,6 @@ def report_of(text):
         ),
         stands=False,
     )
-
-
-class Reader(html.parser.HTMLParser):
-    """Elements in order, with a stack that must come out even."""
-
-    VOID = frozenset({"meta", "img", "br", "link", "hr", "input"})
-
-    def __init__(self, page):
-        super().__init__(convert_charrefs=True)
-        self.stack, self.elements, self.text = [], [], []
-        self.feed(page)
-        self.close()
-        assert not self.stack
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-        if tag not in self.VOID:
-            self.stack.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.stack.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-    def named(self, tag):
-        return [attributes for name, attributes in self.elements if name == tag]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

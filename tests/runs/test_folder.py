@@ -17,7 +17,9 @@ from tdd.report.audit import audit_report
 from tdd.report.sections import to_terminal
 from tdd.runs import folder as run_folder
 from tdd.runs import plain_csv
+from tdd.runs.atomic import check_output_file, write_atomically
 from tdd.runs.folder import fingerprint, read_items, read_run, to_csv
+from tdd.scoring.store import ScoreStore
 from tdd.validate import InputError
 
 COLUMNS = {
@@ -164,3 +166,17 @@ def test_fingerprints_tell_all_values_apart():
 def test_a_record_with_missing_numbers_is_read_as_it_was_written(tmp_path):
     run_folder.write_sealed(tmp_path / "study.json", {"schema": 1, "numbers": [1.0, math.nan, math.inf]})
     assert run_folder.read_sealed(tmp_path / "study.json", 1, "again")["numbers"] == [1.0, None, None]
+
+
+def test_a_name_with_nul_is_refused_in_one_line(tmp_path):
+    table = {"role": ["calibration"] * 9 + ["candidate"], "loss": [*range(10)]}
+    odd = f"{tmp_path}/a\0b"
+    with pytest.raises(InputError, match=r"a\\x00b' holds a NUL character"):
+        select(table, alpha=0.2, out=odd)
+    with pytest.raises(InputError, match="holds a NUL character"):
+        check_output_file(pathlib.Path(f"{odd}.csv"), (".csv",))
+    with pytest.raises(InputError, match="holds a NUL character"):
+        write_atomically(odd, b"")
+    with pytest.raises(InputError, match="holds a NUL character"):
+        ScoreStore(odd)
+    assert [*tmp_path.iterdir()] == []

@@ -6,7 +6,7 @@ guarantee of the procedure that it names. All other sentences state counts, fact
 
 FACTS = """
 report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 2, demo_table 1, _decided 4, _origin 1, _pictures 5,
-  _checks 1, _reach 2, _FINDINGS 8, _selected 1, _count 1
+  _checks 1, _reach 2, _FINDINGS 8, _count 1, _examples 1, _command 2, _how_to_read 6, _GLOSSARY 6
 report/audit_plots.py: bounds 1
 report/exchange.py: _BOS 1, _STOPPED 2, exchange_report 3, log_probs_report 4, _facts 3, _setting_rows 1, _rule 1,
   _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 2, _test_table 2, _shard_table 1
@@ -18,7 +18,7 @@ report/power.py: _CRITERIA 1, _INTERVAL 1, power_plan_report 2, exchange_plan_re
   _cheapest 3, _caption 1
 report/probe.py: probe_report 3, _facts 6, _schedule 2, _last_look 2, _looks 5, _flagged 1
 report/probe_plots.py: _legend 1
-report/sections.py: caveats 1
+report/sections.py: caveats 1, Table 1
 report/study.py: _VERDICTS 1, study_report 2, list_report 1, time_line 1, _verdict 8
 report/tables.py: validity_report 1, _report 1
 audit/assemble.py: _UNITS 2, assemble 1, failures 1, warnings_of 6, _outcome 2, _of_set 1, _of_items 4, _open_points
@@ -28,6 +28,7 @@ audit/checks.py: resolution 2, repeated_value 1, effective_calibration_size 4, k
   1
 audit/decide.py: simultaneous_bounds 1
 audit/duplicates.py: _warning 4
+audit/excerpts.py: _of_clusters 1
 audit/flagged.py: _ALIKE 1, _APART 1, _ASSERTED 1
 audit/image_checks.py: _of_file 1, image_marks 1, view 1
 audit/logprobs.py: _WHOLE_VOCABULARY 1, _check_sufficient 1, _missing 10
@@ -58,7 +59,7 @@ procedures/conditional.py: ConditionalBH 1
 procedures/exchangeability.py: as_shards 1, _check_axes 2
 procedures/jecs.py: JECS 3
 procedures/knockoff_symmetry.py: knockoff_symmetry 1
-procedures/ktd.py: ktd 1, KTD 1
+procedures/ktd.py: ktd 2, KTD 1
 procedures/martingale.py: _log_p 1, _check_uniforms 1
 procedures/online.py: _check_step 2
 procedures/procedure.py: Procedure 1
@@ -71,6 +72,8 @@ procedures/weighted.py: _as_item_weights 1, Weighted 1
 
 BACKED = """
 claim storey/plus-one
+  report/audit.py:_selected | If the assumptions hold,
+  report/audit.py:_selected |  The last column is
   report/audit.py:demo_table | Each row is one score
   audit/assemble.py:warnings_of | selected candidates have p-values
 test statistical/test_bounds.py::test_bounds_hold_for_all_cuts_together
@@ -200,6 +203,8 @@ claim margin/local-fdr
 test statistical/test_error_control.py::test_ptdi_none_is_exact
   tdd.ptdi none
 claim storey/plus-one
+  report/audit.py:_selected | If the assumptions hold,
+  report/audit.py:_selected |  The last column is
   tdd.ptdi storey
 claim subtraction/actual-size
   tdd.ptdi subtraction

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import tdd
-from tdd.runs.atomic import disk_errors
+from tdd.runs.atomic import check_name, disk_errors
 from tdd.scoring.store.namespace import Namespace
 from tdd.scoring.store.shards import sync_folder, write_durably
 from tdd.validate import InputError
@@ -42,6 +42,7 @@ class ScoreStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        check_name(folder)
         self.folder = pathlib.Path(folder).expanduser()
         self._namespaces: dict[str, Namespace] = {}
         header = self.folder / "store.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ import jax
 import numpy as np
 
 from tdd.runs.folder import fingerprint, open_run_folder
+from tdd.runs.portable import command_of, place_name
 from tdd.study import checks
 from tdd.study.engine import run
 from tdd.study.named import STUDIES
@@ -128,8 +130,8 @@ def _with_provenance(result: StudyResult, study: NamedStudy, options: StudyOptio
         "regenerates": STUDIES[study.name].figure,
         "title": study.title,
         "about": study.describe(options),
-        "command": command,
-        "table": None if columns is None else {"source": columns.source, "sha256": columns.sha256},
+        "command": command_of(shlex.split(command)),
+        "table": None if columns is None else {"source": place_name(columns.source), "sha256": columns.sha256},
     }
     verdicts = [row["verdict"] for row in verdict_rows(study, options, result)]
     return dataclasses.replace(result, provenance={**record, **result.provenance, "verdicts": verdicts})

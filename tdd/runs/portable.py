@@ -1,0 +1,122 @@
+"""Records that may be sent: the names of models and files without the folders of the machine that made them."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import pathlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_PLACES = frozenset((
+    "audited", "base_model_name_or_path", "checkpoint", "checkpoints", "images", "model", "name", "paraphraser",
+    "reference", "source", "table",
+))  # fmt: skip
+"""Fields of records that name models and files, also by paths that begin in the working directory."""
+
+_JOINED = re.compile(r"( \+ |, )")
+_ROOTED = re.compile(r"(?<![\w/.:~])(?:~[\w-]*|\.{1,2})?(?:/[^\s/'\"`,;:()<>|]+)+/?")
+_CACHED = re.compile(r"models--(.+)")
+
+_typed: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("typed", default=())
+
+
+@contextlib.contextmanager
+def typed_command(words: Sequence[str]) -> Iterator[None]:
+    """While it lasts, runs are those of this command line; records name it, see `command_of`."""
+    token = _typed.set(tuple(words))
+    try:
+        yield
+    finally:
+        _typed.reset(token)
+
+
+def typed_words() -> tuple[str, ...]:
+    """The command line of this run as it was typed, paths and all; empty where a program called the function."""
+    return _typed.get()
+
+
+def command_of(words: Sequence[str]) -> str:
+    """A command line for a shell, in which files and folders have their names alone.
+
+    >>> command_of(["tdd", "select", "/tmp/scores.csv", "--alpha", "0.1", "--template={q} / {a}"])
+    "tdd select scores.csv --alpha 0.1 '--template={q} / {a}'"
+    """
+    return shlex.join(_word(word) for word in words)
+
+
+def place_name(text: str) -> str:
+    """The name of a model or a file: the last part of a path, the id of a snapshot in the hub's cache.
+
+    Names that are no paths, and hub ids, stay as they are; so do the parts of several names that are joined.
+
+    >>> place_name("/data/a/model + /data/b/texts.jsonl, field 'body'")
+    "model + texts.jsonl, field 'body'"
+    >>> place_name("owner/name")
+    'owner/name'
+    """
+    parts = [text] if _exists(text) else _JOINED.split(text)
+    return "".join(_last(part) if _is_path(part) else part for part in parts)
+
+
+def without_folders(record: Any, *, names: bool = False) -> Any:
+    """A plain record in which no string tells a folder: fields that name models and files by `place_name`, and in
+    every other string the paths from the root, from a home or from the working directory (`/`, `~`, `.`).
+
+    Args:
+      record: plain values, as `tdd.runs.folder.plain` gives them.
+      names: whether `record` is the value of a field that names a model or a file.
+    """
+    if isinstance(record, Mapping):
+        return {key: without_folders(value, names=key in _PLACES) for key, value in record.items()}
+    if isinstance(record, list):
+        return [without_folders(value, names=names) for value in record]
+    if not isinstance(record, str):
+        return record
+    return _ROOTED.sub(_shortened, place_name(record) if names else record)
+
+
+def _shortened(found: re.Match[str]) -> str:
+    path = found.group()
+    return _last(path) if _is_path(path) else path
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text is a path with a folder in it: one from the root with a folder that is there, or one that is."""
+    if text in (".", ".."):
+        return True
+    if "/" not in text or "://" in text or "\0" in text or "\n" in text:
+        return False
+    below_root = text.startswith("/") and len(pathlib.PurePath(text).parts) > 2
+    return below_root or text.startswith(("~/", "./", "../")) or _exists(text)
+
+
+def _exists(text: str) -> bool:
+    """Whether a text is the path of a file or a folder, or would be one in a folder that is there."""
+    if "/" not in text or "\0" in text:
+        return False
+    try:
+        path = pathlib.Path(text).expanduser()
+        return path.exists() or (path.parent not in (pathlib.Path(), pathlib.Path("/")) and path.parent.is_dir())
+    except (OSError, RuntimeError):  # a name too long, no such home
+        return False
+
+
+def _last(text: str) -> str:
+    """The last part of a path, of a snapshot of the hub's cache the hub id."""
+    parts = pathlib.PurePath(text).parts
+    if len(parts) > 2 and parts[-2] == "snapshots" and (cached := _CACHED.fullmatch(parts[-3])):
+        return cached.group(1).replace("--", "/")
+    if parts and parts[-1] not in ("..", "~"):
+        return parts[-1]
+    return pathlib.Path(os.path.abspath(pathlib.Path(text).expanduser())).name
+
+
+def _word(word: str) -> str:
+    """A word of a command line: an argument, an option, `--option=value`, or values with commas between them."""
+    option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    whole = _last(value) if _exists(value) else ",".join(map(place_name, value.split(",")))
+    return f"{option}{equals}{whole}"

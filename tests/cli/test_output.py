@@ -1,0 +1,105 @@
+"""What a command prints: one line with --quiet, JSON alone with --json, and nothing that an encoding lacks."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tdd.cli import main
+from tdd.cli.common import any_encoding
+
+
+@pytest.fixture
+def scores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"x{i} é→日,{'calibration' if i < 60 else 'candidate'},{i if i < 60 else -i}" for i in range(100)]
+    (tmp_path / "scores.csv").write_text("\n".join(["id,role,loss", *rows]), "utf-8")
+    return tmp_path
+
+
+def test_quiet_is_one_line(scores, capsys):
+    assert main(["select", "scores.csv", "--alpha", "0.2", "--out", "run", "--quiet"]) == 0
+    said = capsys.readouterr()
+    outcome = json.loads((scores / "run" / "run.json").read_text("utf-8"))["outcome"]
+    assert (said.out, said.err) == (f"{outcome}\n", "")
+    assert main(["report", "run", "-q"]) == 0
+    assert capsys.readouterr().out == f"{outcome}\n"
+    assert main(["study", "ptdi-alpha", "--repetitions", "64", "--alpha", "0.2", "--out", "study", "-q"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+    assert main(["study", "ptdi-alpha", "--repetitions", "64", "--alpha", "0.2", "--out", "study", "-q"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1, "read from its folder"
+
+
+def test_quiet_lists_are_whole(capsys):
+    assert main(["guarantees", "ktd", "-q"]) == 0
+    assert "ktd" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [[], ["--out", "run"], ["--verbose"]])
+def test_json_is_pure(scores, options, capsys):
+    assert main(["select", "scores.csv", "--alpha", "0.2", "--json", *options]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "x61 é→日" in told["selected"]
+
+
+def child(scores, *command, encoding="ascii"):
+    code = "import sys, tdd.cli; sys.exit(tdd.cli.main(sys.argv[1:]))"
+    environment = {
+        "PATH": "", "PYTHONPATH": ":".join(sys.path), "JAX_PLATFORMS": "cpu", "LC_ALL": "C", "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0", **({"PYTHONIOENCODING": encoding} if encoding else {}),
+    }  # fmt: skip
+    return subprocess.run([sys.executable, "-c", code, *command], capture_output=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", None])
+def test_what_the_encoding_lacks_is_replaced(scores, encoding):
+    done = child(scores, "select", "scores.csv", "--alpha", "0.2", encoding=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"x99 ?->?" in done.stdout
+    assert b"Selected items" in done.stdout
+    assert done.stdout.isascii()
+
+
+def test_json_is_the_same_in_any_encoding(scores, capsys):
+    done = child(scores, "select", "scores.csv", "--alpha", "0.2", "--json")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
+    assert main(["select", "scores.csv", "--alpha", "0.2", "--json"]) == 0
+    one, other = json.loads(done.stdout), json.loads(capsys.readouterr().out)
+    assert one["selected"] == other["selected"]
+
+
+def test_help_is_printed_in_any_encoding(scores):
+    done = child(scores, "select", "--help")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"a table of scores -> selected members" in done.stdout.lower()
+
+
+def test_streams_are_as_they_were_afterwards(monkeypatch):
+    buffer = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding="latin-1"))
+    with any_encoding():
+        print("é → 日 \udcff …")
+    assert sys.stdout.errors == "strict"
+    sys.stdout.flush()
+    assert buffer.getvalue() == "é -> ? ? ...\n".encode("latin-1")
+    with pytest.raises(UnicodeEncodeError):
+        print("日", flush=True)
+
+
+def test_open_shows_the_page(scores, monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr("webbrowser.open", lambda place: shown.append(place) or len(shown) < 3)
+    command = ["select", "scores.csv", "--alpha", "0.2", "--open"]
+    assert main(command) == 2
+    assert "--open shows report.html of the run's folder; add --out DIR" in capsys.readouterr().err
+    assert main([*command, "--out", "run", "--json"]) == 0
+    json.loads(capsys.readouterr().out)
+    (scores / "run" / "report.html").unlink()
+    assert main(["report", "run", "--open"]) == 0
+    page = (scores / "run" / "report.html").as_uri()
+    assert shown == [page, page]
+    assert main(["report", "run", "--open"]) == 0
+    assert capsys.readouterr().err == "no browser was found; open run/report.html\n"

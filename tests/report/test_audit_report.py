@@ -1,0 +1,125 @@
+"""The report of an audit: how to read it, excerpts and examples, terms, the command that repeats it."""
+
+import html
+import re
+
+import pytest
+from pages import HOSTILE, Reader
+
+from tdd.audit.select import select
+from tdd.report.audit import audit_report
+from tdd.report.page import to_html, to_markdown
+from tdd.report.sections import Help, Table, to_terminal
+from tdd.runs.portable import typed_command
+
+
+def run_of(num_selected=30, alpha=0.2, **options):
+    roles = ["calibration"] * 60 + ["candidate"] * (num_selected + 10)
+    loss = [float(i) for i in range(60)] + [-1.0 - i for i in range(num_selected)] + [50.5 + i for i in range(10)]
+    ids = [f"item {i}" for i in range(len(roles))]
+    return select({"id": ids, "role": roles, "loss": loss}, alpha=alpha, **options)
+
+
+@pytest.fixture(scope="module")
+def audit():
+    with typed_command(["tdd", "select", "/secret/folder/scores.csv", "--alpha", "0.2"]):
+        return run_of()
+
+
+def page_of(audit, **more):
+    return to_html(audit_report({**audit.run, **more}, audit.items))
+
+
+def texts_of(audit, text):
+    return [[name, text] for name in audit.selected_ids]
+
+
+def test_five_lines_and_six_terms(audit):
+    sections = audit_report(audit.run, audit.items).sections
+    guide, terms = (one for one in sections if isinstance(one, Help))
+    assert (sections[0], sections[-1]) == (guide, terms)
+    assert (len(guide.rows), guide.folded) == (5, False)
+    assert (len(terms.rows), terms.folded) == (6, True)
+    reader = Reader(page_of(audit))
+    assert len(reader.named("details")) == len(reader.named("summary")) == 1
+    assert len(reader.named("dt")) == len(reader.named("dd")) == 6
+    assert "open" not in reader.named("details")[0]
+    assert "How to read this" in to_markdown(audit_report(audit.run, audit.items))
+
+
+def test_a_withheld_verdict_is_read_otherwise(audit):
+    verdict = {**audit.run["verdict"], "stands": False, "failed": ["a reason"]}
+    examples = {
+        "overlap": [
+            {"role": "calibration", "id": "k1", "text": "one"},
+            {"role": "candidate", "id": "c1", "text": "two"},
+        ]
+    }
+    page = page_of(audit, verdict=verdict, examples=examples, excerpts=texts_of(audit, "a secret"))
+    assert "No result is given" in page
+    assert "parts of texts across roles" in page
+    assert re.search(r">k1<.*>one<", page)
+    assert re.search(r">c1<.*>two<", page)
+    assert "Selected items" not in page
+    assert "a secret" not in page
+
+
+def test_the_command_repeats_the_run_and_tells_no_folder(audit):
+    page = html.unescape(page_of(audit))
+    assert "tdd select scores.csv --alpha 0.2 --seed 0, in the folder" in page
+    assert "/secret" not in page
+    seeded = {"command": "tdd select scores.csv --seed 7"}
+    assert "tdd select scores.csv --seed 7, in the folder" in html.unescape(page_of(audit, **seeded))
+    assert "tdd.select(...)" in html.unescape(to_html(run_of().report()))
+
+
+@pytest.mark.parametrize("text", [one for one in HOSTILE if "\n" not in one])
+def test_excerpts_stay_inert(audit, text):
+    plain, reader = (Reader(page_of(audit, excerpts=texts_of(audit, one))) for one in ("plain", text))
+    assert [name for name, _ in reader.elements] == [name for name, _ in plain.elements]
+    cells = [one for one in reader.named("td") if one.get("class") == "excerpt"]
+    assert len(cells) == 30
+    assert {one["dir"] for one in cells} == {"auto"}
+    assert all(c.isprintable() or c == "\n" for c in "".join(reader.text))
+
+
+def test_two_hundred_rows_on_the_page_and_ten_on_the_terminal(capsys):
+    from rich.console import Console
+
+    audit = run_of(num_selected=230)
+    report = audit_report({**audit.run, "excerpts": texts_of(audit, "word " * 32)[:200]}, audit.items)
+    (table,) = (one for one in report.sections if isinstance(one, Table) and one.title == "Selected items")
+    assert len(table.rows) == 200
+    page = to_html(report)
+    assert len(page) < 300_000
+    assert "Selected items, the 200 most extreme of 230" in page
+    assert "Selected items, the 10 most extreme of 230" in to_markdown(report)
+    Console(width=100, highlight=False).print(to_terminal(report))
+    shown = capsys.readouterr().out
+    assert "Selected items, the 10 most extreme of 230" in shown
+    assert shown.count("│ item ") == 10
+    assert "Terms" not in shown
+    assert "How to read this" not in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_how_many_are_false_on_average(audit):
+    shown = to_markdown(audit_report(audit.run, audit.items))
+    assert "false on average" in shown
+    assert f"at most 20% of their items on average: of {len(audit.selected_ids)} items that is" in shown
+    fewer = run_of(method="ptdi:proportion=none")
+    adjusted = float(fewer.items["adjusted"][fewer.items["selected"]].min())
+    assert f"| {100 * adjusted:.2g}% |" in to_markdown(fewer.report())
+
+
+def test_a_page_for_the_printer(audit):
+    css = page_of(audit).partition("<style>")[2].partition("</style>")[0]
+    assert "@page { size: A4;" in css
+    printed = css.partition("@media print {")[2]
+    for rule in (
+        "thead { display: table-header-group; }",
+        "tr, li { break-inside: avoid; }",
+        ".scroll { overflow: visible; }",
+    ):
+        assert rule in printed.replace("h2, figure, ", "")
+    assert "details-content { content-visibility: visible" in printed
