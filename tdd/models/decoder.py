@@ -53,7 +53,7 @@ def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array, *, remat: bool = F
       remat: See `trunk`.
 
     Returns:
-      [B, T, D] (the embedding's width where it differs), in the dtype of the readout.
+      [B, T, D] (`spec.readout_width` where it differs), in the dtype of the readout.
 
     Raises:
       InputError: Tokens are not a [B, T] integer array, T is 0, or T exceeds the model's positions.
@@ -175,8 +175,11 @@ class _Decoder(nn.Module):
             stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
         if spec.embedding_width is not None:
             stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
+        if spec.head_bias:
+            stream = jnp.concatenate([stream, jnp.ones_like(stream[..., :1])], axis=-1)
         if self.is_initializing() and not spec.tied_head:
-            _Kernel((spec.vocab_size, spec.embedded_width), _INIT_STD, dtype, name="head")()  # used outside (`readout`)
+            shape = spec.vocab_size, spec.readout_width
+            _Kernel(shape, _INIT_STD, dtype, int(spec.head_bias), name="head")()  # used outside (`readout`)
         return stream, jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
 
 
@@ -201,6 +204,7 @@ class _Block(nn.Module):
             ("mlp", functools.partial(self._mlp, probe=probe)),
         )
         given = stream
+        shared = self._norm("attention_norm", stream, probe) if layout == "shared" else None
         for name, part in parts:
             if layout == "post":
                 stream = self._norm(f"{name}_norm", stream + part(stream), probe)
@@ -208,7 +212,10 @@ class _Block(nn.Module):
             if layout == "branch":
                 stream = stream + self._norm(f"{name}_norm", part(stream), probe)
                 continue
-            output = part(self._norm(f"{name}_norm", given if layout == "parallel" else stream, probe))
+            if shared is None:
+                output = part(self._norm(f"{name}_norm", given if layout == "parallel" else stream, probe))
+            else:
+                output = part(shared)
             if layout == "sandwich":
                 output = self._norm(f"{name}_post_norm", output, probe)
             stream = stream + output
@@ -249,7 +256,8 @@ class _Block(nn.Module):
         if turns is not None:
             if (kind := of_layer["turns"]) is not None:
                 turns = turns[0][kind], turns[1][kind]
-            query, key = rotate(query, *turns), rotate(key, *turns)
+            interleaved = getattr(self.spec.positions, "interleaved", False)
+            query, key = (rotate(part, *turns, interleaved=interleaved) for part in (query, key))
         cache += [key, value]
         window = self.window if of_layer["window"] is None else of_layer["window"]
         mixed = attend(
@@ -356,10 +364,15 @@ class _Kernel(nn.Module):
     shape: tuple[int, ...]
     std: float
     param_dtype: Any
+    biases: int = 0  # last columns that hold biases, which begin with 0
 
     @nn.compact
     def __call__(self) -> jax.Array:
-        return self.param("kernel", nn.initializers.normal(self.std), self.shape, self.param_dtype)
+        return self.param("kernel", self._initial, self.shape, self.param_dtype)
+
+    def _initial(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        drawn = nn.initializers.normal(self.std)(key, shape, dtype)
+        return drawn.at[..., shape[-1] - self.biases :].set(0) if self.biases else drawn
 
 
 def _biased(module: Any, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:

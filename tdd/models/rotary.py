@@ -1,7 +1,8 @@
 """Rotary positions: the frequency of each pair of coordinates, and the variants that stretch the context.
 
 Pair i of the rotated part of a head (even width d) turns by t * f_i at position t, f_i = theta^(-2i/d); coordinate i is
-paired with coordinate i + d/2. Angles are computed in float32 from float64 frequencies.
+paired with coordinate i + d/2, or coordinate 2i with 2i + 1 where pairs are interleaved. Angles are computed in float32
+from float64 frequencies.
 
 References: Su et al. (2021), RoFormer, eq. 34; Peng et al. (2023), YaRN, sections 3.2-3.4; the Llama 3.1 release
 for `Llama3Scaling`; Ding et al. (2024), LongRoPE.
@@ -123,6 +124,7 @@ class RotaryPositions:
     theta: float = 10_000.0  # base of the frequencies
     # transformation of the frequencies that stretches the context, or None
     scaling: LinearScaling | Llama3Scaling | YarnScaling | LongScaling | None = None
+    interleaved: bool = False  # true if the two coordinates of a pair are neighbours
 
     def __post_init__(self) -> None:
         check_positive(max_length=self.max_length, dim=self.dim, theta=self.theta)
@@ -152,9 +154,22 @@ def rotation(
     return jnp.cos(angles) * amplitude, jnp.sin(angles) * amplitude
 
 
-def rotate(heads: jax.Array, cosines: jax.Array, sines: jax.Array) -> jax.Array:
-    """Turn the leading dim coordinates of each head: [B, T, H, head_dim] float32."""
+def rotate(heads: jax.Array, cosines: jax.Array, sines: jax.Array, *, interleaved: bool = False) -> jax.Array:
+    """Turn the leading dim coordinates of each head, in pairs of neighbours if `interleaved`.
+
+    Args:
+      heads: [B, T, H, head_dim] float32.
+      cosines, sines: [T, dim/2], of `rotation`.
+
+    Returns:
+      [B, T, H, head_dim] float32.
+    """
     half = cosines.shape[-1]
-    first, second, rest = jnp.split(heads, (half, 2 * half), axis=-1)
     cosines, sines = cosines[:, None], sines[:, None]
+    if interleaved:
+        pairs, rest = heads[..., : 2 * half].reshape(*heads.shape[:-1], half, 2), heads[..., 2 * half :]
+        first, second = pairs[..., 0], pairs[..., 1]
+        turned = jnp.stack([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+        return jnp.concatenate([turned.reshape(*heads.shape[:-1], 2 * half), rest], axis=-1)
+    first, second, rest = jnp.split(heads, (half, 2 * half), axis=-1)
     return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines, rest], axis=-1)

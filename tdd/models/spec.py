@@ -21,12 +21,13 @@ from tdd.validate.files import check_choice, check_divides, check_positive
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 """Elementwise nonlinearity: `gelu` is x Phi(x), `gelu_tanh` its tanh approximation."""
 
-Layout = Literal["pre", "post", "parallel", "sandwich", "branch"]
+Layout = Literal["pre", "post", "parallel", "shared", "sandwich", "branch"]
 """Places of the norms in a block, with h the residual stream:
 
 pre:       h += attention(norm(h));            h += mlp(norm(h))
 post:      h = norm(h + attention(h));         h = norm(h + mlp(h))
 parallel:  h += attention(norm(h)) + mlp(other norm(h))
+shared:    n = norm(h);                        h += attention(n) + mlp(n)
 sandwich:  h += norm(attention(norm(h)));      h += norm(mlp(norm(h)))
 branch:    h += norm(attention(h));            h += norm(mlp(h))
 """
@@ -185,6 +186,8 @@ class DecoderSpec:
     # None means D
     embedding_width: int | None = None
     soft_cap: float | None = None  # c in logits = c tanh(z / c), or None
+    # True if each logit has a bias: the last column of the readout, which multiplies a 1 behind the hidden state
+    head_bias: bool = False
 
     def __post_init__(self) -> None:
         check_positive(vocab_size=self.vocab_size, width=self.width, num_layers=self.num_layers)
@@ -198,8 +201,11 @@ class DecoderSpec:
             if len(values) != self.num_layers:
                 raise InputError(f"{name} must hold one value a layer ({self.num_layers}), got {len(values)}")
         for kind in filter(None, self.layer_positions):
-            if getattr(self.positions, "dim", None) != kind.dim or kind.max_length < self.max_length:
-                raise InputError(f"layer_positions must turn as many coordinates as positions, as far; got {kind}")
+            same = isinstance(self.positions, RotaryPositions) and (
+                (kind.dim, kind.interleaved) == (self.positions.dim, self.positions.interleaved)
+            )
+            if not same or kind.max_length < self.max_length:
+                raise InputError(f"layer_positions must turn the same pairs as positions, as far; got {kind}")
         if set(self.layer_positions) == {self.positions}:
             object.__setattr__(self, "layer_positions", ())
         if self.layer_mlps and self.mlp not in self.layer_mlps:
@@ -211,6 +217,8 @@ class DecoderSpec:
             raise InputError(f"dim={rotated} coordinates cannot turn in a head of width {head_dim}; use at most that")
         if self.soft_cap is not None:
             check_positive(soft_cap=self.soft_cap)
+        if self.head_bias and self.tied_head:
+            raise InputError("head_bias=True needs tied_head=False: the embedding has no column for biases")
 
     @property
     def max_length(self) -> int:
@@ -219,8 +227,13 @@ class DecoderSpec:
 
     @property
     def embedded_width(self) -> int:
-        """Width of token embeddings and readout."""
+        """Width of token embeddings, and of the readout without biases."""
         return self.embedding_width or self.width
+
+    @property
+    def readout_width(self) -> int:
+        """Columns of the readout, that of the biases included."""
+        return self.embedded_width + self.head_bias
 
     @property
     def mlps(self) -> tuple[Mlp | Experts, ...]:

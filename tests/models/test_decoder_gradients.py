@@ -240,6 +240,7 @@ def test_no_logits_of_the_batch_and_no_gradients_in_memory():
     "name",
     [
         "gpt_neox, tied",
+        "gptj",
         "opt, as its 350M",
         "gemma2",
         "mixtral",

@@ -164,6 +164,14 @@ REFUSED = {
     "heads of neox": ("gpt_neox", {"num_attention_heads": 5}, "transformers accepts|multiple of num_attention_heads=5"),
     "attention types": ("gpt_neo", {"attention_types": [[["global"], 2]]}, "transformers accepts|one type"),
     "attention type": ("gpt_neo", {"attention_types": [[["global", "far", "local"], 1]]}, "type far is not supported"),
+    "gptj tied": ("gptj", {"tie_word_embeddings": True}, "head_bias=True needs tied_head=False"),
+    "gptj without rotation": ("gptj", {"rotary": False}, "rotary=False, which changes the computation"),
+    "gptj none turns": ("gptj", {"rotary_dim": 0}, "rotary_dim must be a positive number, got 0"),
+    "gptj more turn than there are": (
+        "gptj",
+        {"rotary_dim": 10},
+        "dim=10 coordinates cannot turn in a head of width 8",
+    ),
     "opt scale": ("opt", {"scale_embeddings": True}, "scale_embeddings=True, which changes"),
     "rope type": ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "longrope"),
     "mrope section": (

@@ -50,6 +50,7 @@ PIECES = [
     Piece("a", (5,)),
     Piece("a", (18, 4), transposed=True, interleaved=3),
     Piece("a", (18,), interleaved=3),
+    Piece("a", (5,), column=True),
 ]
 
 
@@ -283,7 +284,7 @@ def test_tokenizer_in_one_file_and_a_padded_vocabulary(tmp_path, name):
     assert tokenizer("3 17 39", add_special_tokens=False).input_ids == [3, 17, 39]
 
 
-@pytest.mark.parametrize("name", ["gpt_neox", "mixtral", "qwen3_moe, dense layers"])
+@pytest.mark.parametrize("name", ["gpt_neox", "gptj", "mixtral", "qwen3_moe, dense layers"])
 def test_a_mesh_shares_the_parameters_out(tmp_path, name):
     folder, _ = write(tmp_path, name)
     plain = load(folder)[1]

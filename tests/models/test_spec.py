@@ -53,15 +53,19 @@ def test_frozen():
         ),
         (
             lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(6, 2))),
-            "layer_positions must turn as many coordinates as positions, as far",
+            "layer_positions must turn the same pairs as positions, as far",
+        ),
+        (
+            lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(6, 4, interleaved=True))),
+            "layer_positions must turn the same pairs as positions, as far",
         ),
         (
             lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(5, 4))),
-            "layer_positions must turn as many coordinates as positions, as far",
+            "layer_positions must turn the same pairs as positions, as far",
         ),
         (
             lambda: dataclasses.replace(SPEC, layer_positions=(None, RotaryPositions(6, 4))),
-            "layer_positions must turn as many coordinates as positions, as far",
+            "layer_positions must turn the same pairs as positions, as far",
         ),
         (
             lambda: dataclasses.replace(SPEC, layer_mlps=(SPEC.mlp,)),
@@ -71,6 +75,7 @@ def test_frozen():
             lambda: dataclasses.replace(SPEC, layer_mlps=(Mlp(12, "tanh"),) * 2),
             r"layer_mlps must contain mlp, Mlp\(width=16, .*; got Mlp\(width=12, [^;]*\)$",
         ),
+        (lambda: dataclasses.replace(SPEC, head_bias=True), "head_bias=True needs tied_head=False"),
         (lambda: LayerNorm(-1.0), "eps must be a positive number, got -1.0"),
         (lambda: LearnedPositions("6"), "count must be a positive number, got '6'"),
         (lambda: Attention(0, 4, ()), "num_heads must be a positive number, got 0"),

@@ -42,6 +42,15 @@ SPECS = {
     "gpt_neox": _spec(
         LayerNorm(), RotaryPositions(POSITIONS, dim=2), {}, Mlp(48, "gelu"), tied_head=False, layout="parallel"
     ),
+    "gptj": _spec(
+        LayerNorm(),
+        RotaryPositions(POSITIONS, dim=2, interleaved=True),
+        _PLAIN,
+        Mlp(48, "gelu_tanh"),
+        tied_head=False,
+        layout="shared",
+        head_bias=True,
+    ),
     "opt": _spec(
         LayerNorm(),
         LearnedPositions(POSITIONS, offset=2),

@@ -22,6 +22,10 @@ _GPT_NEOX = {
     "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 32, "rotary_pct": 0.25,
     "rotary_emb_base": 100, "hidden_act": "gelu", "bos_token_id": None, "eos_token_id": None,
 }
+_GPTJ = {
+    "model_type": "gptj", "vocab_size": VOCABULARY, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2,
+    "rotary_dim": 6, "bos_token_id": None, "eos_token_id": None,
+}
 _OPT = {
     "model_type": "opt", "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
     "ffn_dim": 40, "max_position_embeddings": 32, "word_embed_proj_dim": 16, "pad_token_id": 1,
@@ -86,6 +90,7 @@ CONFIGURATIONS = {
     "gpt_neox": _GPT_NEOX,
     "gpt_neox, sequential": {**_GPT_NEOX, "use_parallel_residual": False},
     "gpt_neox, tied": {**_GPT_NEOX, "tie_word_embeddings": True},
+    "gptj": _GPTJ,
     "opt": _OPT,
     "opt, as its 350M": {**_OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 8},
     "llama": {**_LLAMA, "rope_theta": 500000.0},
@@ -128,7 +133,7 @@ CONFIGURATIONS = {
 """The parity table."""
 
 ONE_OF_EACH = [
-    "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
+    "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
     "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
@@ -144,6 +149,8 @@ VARIANTS = {
     "gpt_neox, other base": {**_GPT_NEOX, "rotary_emb_base": 10000},
     "gpt_neox, linear rotary": {**_GPT_NEOX, "rope_scaling": {"type": "linear", "factor": 2.0}},
     "gpt_neox, fast gelu": {**_GPT_NEOX, "hidden_act": "gelu_fast"},
+    "gptj, all turns, relu": {**_GPTJ, "rotary_dim": 8, "activation_function": "relu"},
+    "gptj, two turn, inner width, epsilon": {**_GPTJ, "rotary_dim": 2, "n_inner": 40, "layer_norm_epsilon": 1e-1},
     "opt, norms behind": {**_OPT, "do_layer_norm_before": False},
     "opt, narrow embedding": {**_OPT, "word_embed_proj_dim": 8},
     "opt, no final norm": {**_OPT, "_remove_final_layer_norm": True},

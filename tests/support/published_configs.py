@@ -199,6 +199,20 @@ PUBLISHED = {
         },
         {"positions.dim": 32, "positions.theta": 10000.0},
     ),
+    "gpt-j-6b": (
+        {
+            "activation_function": "gelu_new", "architectures": ["GPTJForCausalLM"], "attn_pdrop": 0.0,
+            "bos_token_id": 50256, "embd_pdrop": 0.0, "eos_token_id": 50256, "gradient_checkpointing": False,
+            "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gptj", "n_embd": 4096, "n_head": 16,
+            "n_inner": None, "n_layer": 28, "n_positions": 2048, "resid_pdrop": 0.0, "rotary": True, "rotary_dim": 64,
+            "scale_attn_weights": True, "summary_activation": None, "summary_first_dropout": 0.1,
+            "summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True,
+            "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50, "temperature": 1.0}},
+            "tie_word_embeddings": False, "tokenizer_class": "GPT2Tokenizer",
+            "transformers_version": "4.18.0.dev0", "use_cache": True, "vocab_size": 50400,
+        },
+        {"mlp.width": 16384, "positions.dim": 64, "positions.interleaved": True, "head_bias": True, "max_length": 2048},
+    ),
     "opt-125m": (_OPT, {"layout": "pre", "final_norm": True, "positions.offset": 2, "tied_head": True}),
     "opt-350m": (
         {

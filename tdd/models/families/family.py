@@ -111,7 +111,7 @@ class Family:
             keys.eps: spec.norm.eps,
             keys.tied_head: spec.tied_head,
         }
-        if isinstance(spec.positions, RotaryPositions):
+        if "rope_parameters" in self.used and isinstance(spec.positions, RotaryPositions):
             values["rope_parameters"] = rope_parameters(spec.positions)
         common = {key: value for key, value in values.items() if key}
         return {"model_type": self.model_type, "architectures": [self.architecture], **common, **own_keys}

@@ -22,10 +22,13 @@ class Piece:
     # number of heads H whose queries, keys and values are stored head by head along the first axis, (H, 3, d), where
     # the parameter has all queries, then all keys, then all values; 0 for any other tensor
     interleaved: int = 0
+    column: bool = False  # true if a vector is one column of the parameter
 
     @property
     def part_shape(self) -> tuple[int, ...]:
         """Shape of the part of the parameter."""
+        if self.column:
+            return (*self.shape, 1)
         return _turned(self.shape) if self.transposed else self.shape
 
     def to_part(self, stored: np.ndarray) -> np.ndarray:
@@ -33,16 +36,22 @@ class Piece:
         if self.interleaved:
             by_head = stored.reshape(self.interleaved, 3, -1, *self.shape[1:])
             stored = by_head.swapaxes(0, 1).reshape(self.shape)
+        if self.column:
+            return stored[..., None]
         return stored.swapaxes(-1, -2) if self.transposed else stored
 
     def cut(self, index: tuple[slice, ...], read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """A slice of the part of the parameter; `read` takes a slice of the stored tensor."""
         if self.interleaved:
             return self.to_part(read((slice(None),) * len(self.shape)))[index]
+        if self.column:
+            return read(index[:-1])[..., None]
         return read(_turned(index)).swapaxes(-1, -2) if self.transposed else read(index)
 
     def to_stored(self, part: np.ndarray) -> np.ndarray:
         """The inverse of `to_part`."""
+        if self.column:
+            return part[..., 0]
         stored = part.swapaxes(-1, -2) if self.transposed else part
         if self.interleaved:
             by_kind = stored.reshape(3, self.interleaved, -1, *self.shape[1:])
@@ -229,13 +238,16 @@ def _trunk(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
     if spec.final_norm:
         yield from _norm(spec, "final_norm", base + names.final_norm, width)
     if not spec.tied_head:
-        yield matrix(("head", "kernel"), names.head, spec.vocab_size, embedded)
+        biases = (Piece(f"{names.head}.bias", (spec.vocab_size,), column=True),) if spec.head_bias else ()
+        yield Slot(("head", "kernel"), (Piece(f"{names.head}.weight", (spec.vocab_size, embedded)), *biases))
 
 
 def _layer(spec: DecoderSpec, names: TensorNames, mlp: Mlp | Experts) -> Iterator[Slot]:
     """The parameters of one layer, whose paths begin with the name of its stack."""
     attention, width = spec.attention, spec.width
-    norms = {"attention_norm": (names.attention_norm, width), "mlp_norm": (names.mlp_norm, width)}
+    norms: dict[str, tuple[str, int]] = {"attention_norm": (names.attention_norm, width)}
+    if spec.layout != "shared":
+        norms["mlp_norm"] = (names.mlp_norm, width)
     if spec.layout == "sandwich":
         norms["attention_post_norm"] = (names.attention_post_norm, width)
         norms["mlp_post_norm"] = (names.mlp_post_norm, width)
