@@ -241,6 +241,7 @@ def test_no_logits_of_the_batch_and_no_gradients_in_memory():
     [
         "gpt_neox, tied",
         "gptj",
+        "falcon, as its 40B",
         "opt, as its 350M",
         "gemma2",
         "mixtral",

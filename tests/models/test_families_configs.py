@@ -34,7 +34,11 @@ def test_published(tmp_path, name):
     assert family.to_spec(written) == spec
 
 
-STORED_AS = {"phi3, all turns": "llama", "qwen3_moe, no experts": "qwen3"}  # nothing tells the two apart
+STORED_AS = {  # nothing tells the two apart
+    "phi3, all turns": "llama",
+    "qwen3_moe, no experts": "qwen3",
+    "falcon, sequential, biases, all heads of keys": "gpt_neox",
+}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -86,7 +90,7 @@ def test_every_key_that_decides_is_used(model_type):
     ("changes", "message"),
     [
         ({"attention_chunk_size": 4}, "unknown keys attention_chunk_size: whether they change the computation cannot"),
-        ({"alibi": True, "transformers_version": "999.1.0"}, "unknown keys alibi"),
+        ({"alibi_slopes": True, "transformers_version": "999.1.0"}, "unknown keys alibi_slopes"),
         ({"quantization_config": {"bits": 4}}, "quantization_config=.*which changes the computation"),
         ({"add_cross_attention": True}, "add_cross_attention=True, which changes"),
     ],
@@ -100,7 +104,7 @@ def test_unknown_keys(tmp_path, model_type, changes, message):
 def test_keys_that_nothing_reads(tmp_path, model_type, caplog):
     """They cannot change the computation: the spec is the same, and they are named once."""
     config = OF_FAMILY[model_type]
-    more = {"_model_name_or_path": "x", "unk_token_id": 0, "neftune_noise_alpha": 5.0, "alibi": True}
+    more = {"_model_name_or_path": "x", "unk_token_id": 0, "neftune_noise_alpha": 5.0, "alibi_slopes": True}
     assert spec_of(tmp_path, {**config, **more}) == spec_of(tmp_path, config)
     assert unread_keys({**config, **more}) == sorted(more)
     spec_of(tmp_path, {**config, **more})
@@ -171,6 +175,23 @@ REFUSED = {
         "gptj",
         {"rotary_dim": 10},
         "dim=10 coordinates cannot turn in a head of width 8",
+    ),
+    "falcon alibi": ("falcon", {"alibi": True}, "alibi=True, which changes the computation and is not supported"),
+    "falcon residual": (
+        "falcon",
+        {"apply_residual_connection_post_layernorm": True},
+        "apply_residual_connection_post_layernorm=True, which changes",
+    ),
+    "falcon norms": ("falcon", {"num_ln_in_parallel_attn": 2}, "num_ln_in_parallel_attn=2 needs new_decoder"),
+    "falcon number of norms": (
+        "falcon",
+        {"new_decoder_architecture": True, "num_ln_in_parallel_attn": 3},
+        "num_ln_in_parallel_attn must be 1 or 2, got 3",
+    ),
+    "falcon sequential": (
+        "falcon",
+        {"new_decoder_architecture": True, "parallel_attn": False},
+        "parallel_attn=False needs new_decoder_architecture=False",
     ),
     "opt scale": ("opt", {"scale_embeddings": True}, "scale_embeddings=True, which changes"),
     "rope type": ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "longrope"),

@@ -51,6 +51,8 @@ PIECES = [
     Piece("a", (18, 4), transposed=True, interleaved=3),
     Piece("a", (18,), interleaved=3),
     Piece("a", (5,), column=True),
+    Piece("a", (20, 4), transposed=True, interleaved=2, queries=3),
+    Piece("a", (10,), interleaved=1, queries=3),
 ]
 
 
@@ -69,6 +71,13 @@ def test_interleaved_heads():
     part = Piece("a", stored.shape, transposed=True, interleaved=heads).to_part(stored)
     expected = [[head, kind, i] for kind in range(3) for head in range(heads) for i in range(width)]
     np.testing.assert_array_equal(part.T, expected)
+
+
+def test_interleaved_groups():
+    """Five heads of two groups: of each its three queries, its key and its value."""
+    stored = np.repeat(np.arange(10), 2)[:, None] * [1, 1, 1]
+    part = Piece("a", stored.shape, transposed=True, interleaved=2, queries=3).to_part(stored)
+    np.testing.assert_array_equal(part[0, ::2], [0, 1, 2, 5, 6, 7, 3, 8, 4, 9])
 
 
 def test_a_slot_of_unequal_pieces():

@@ -26,6 +26,12 @@ _GPTJ = {
     "model_type": "gptj", "vocab_size": VOCABULARY, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2,
     "rotary_dim": 6, "bos_token_id": None, "eos_token_id": None,
 }
+_FALCON = {
+    "model_type": "falcon", "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "max_position_embeddings": 32, "ffn_hidden_size": 40, "rope_theta": 100.0,
+    "bos_token_id": None, "eos_token_id": None,
+}
+_FALCON_40B = {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}
 _OPT = {
     "model_type": "opt", "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
     "ffn_dim": 40, "max_position_embeddings": 32, "word_embed_proj_dim": 16, "pad_token_id": 1,
@@ -91,6 +97,10 @@ CONFIGURATIONS = {
     "gpt_neox, sequential": {**_GPT_NEOX, "use_parallel_residual": False},
     "gpt_neox, tied": {**_GPT_NEOX, "tie_word_embeddings": True},
     "gptj": _GPTJ,
+    "falcon": _FALCON,
+    "falcon, as its 40B": _FALCON_40B,
+    "falcon, as its 11B": {**_FALCON_40B, "num_ln_in_parallel_attn": 1, "tie_word_embeddings": False},
+    "falcon, sequential, biases": {**_FALCON, "parallel_attn": False, "bias": True},
     "opt": _OPT,
     "opt, as its 350M": {**_OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 8},
     "llama": {**_LLAMA, "rope_theta": 500000.0},
@@ -133,7 +143,8 @@ CONFIGURATIONS = {
 """The parity table."""
 
 ONE_OF_EACH = [
-    "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
+    "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon, as its 40B", "opt, as its 350M",
+    "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
     "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
     "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
@@ -151,6 +162,15 @@ VARIANTS = {
     "gpt_neox, fast gelu": {**_GPT_NEOX, "hidden_act": "gelu_fast"},
     "gptj, all turns, relu": {**_GPTJ, "rotary_dim": 8, "activation_function": "relu"},
     "gptj, two turn, inner width, epsilon": {**_GPTJ, "rotary_dim": 2, "n_inner": 40, "layer_norm_epsilon": 1e-1},
+    "falcon, sequential, biases, all heads of keys": {
+        **_FALCON, "multi_query": False, "parallel_attn": False, "bias": True,
+    },
+    "falcon, all heads of keys, relu": {**_FALCON, "multi_query": False, "activation": "relu"},
+    "falcon, as its 40B, biases, epsilon": {**_FALCON_40B, "bias": True, "layer_norm_epsilon": 1e-1},
+    "falcon, as its 40B, one head of keys, default width": {
+        **_FALCON_40B, "num_kv_heads": 1, "ffn_hidden_size": None, "rope_theta": 10000.0,
+    },
+    "falcon, as its 11B, biases": {**_FALCON_40B, "num_ln_in_parallel_attn": 1, "bias": True},
     "opt, norms behind": {**_OPT, "do_layer_norm_before": False},
     "opt, narrow embedding": {**_OPT, "word_embed_proj_dim": 8},
     "opt, no final norm": {**_OPT, "_remove_final_layer_norm": True},

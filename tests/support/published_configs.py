@@ -172,6 +172,23 @@ _GPT2 = {
     "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}, "vocab_size": 50257,
 }
 
+_FALCON_7B = {
+    "alibi": False, "apply_residual_connection_post_layernorm": False, "architectures": ["FalconForCausalLM"],
+    "attention_dropout": 0.0,
+    "auto_map": {
+        "AutoConfig": "configuration_falcon.FalconConfig",
+        "AutoModel": "modeling_falcon.FalconModel",
+        "AutoModelForSequenceClassification": "modeling_falcon.FalconForSequenceClassification",
+        "AutoModelForTokenClassification": "modeling_falcon.FalconForTokenClassification",
+        "AutoModelForQuestionAnswering": "modeling_falcon.FalconForQuestionAnswering",
+        "AutoModelForCausalLM": "modeling_falcon.FalconForCausalLM",
+    },
+    "bias": False, "bos_token_id": 11, "eos_token_id": 11, "hidden_dropout": 0.0, "hidden_size": 4544,
+    "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "falcon", "multi_query": True,
+    "new_decoder_architecture": False, "num_attention_heads": 71, "num_hidden_layers": 32, "parallel_attn": True,
+    "torch_dtype": "bfloat16", "transformers_version": "4.27.4", "use_cache": True, "vocab_size": 65024,
+}
+
 # name -> (config.json, what the spec must say: dotted attribute -> value)
 PUBLISHED = {
     "gpt2": (_GPT2, {"mlp.width": 3072, "attention.scales": (0.125,) * 12}),
@@ -212,6 +229,20 @@ PUBLISHED = {
             "transformers_version": "4.18.0.dev0", "use_cache": True, "vocab_size": 50400,
         },
         {"mlp.width": 16384, "positions.dim": 64, "positions.interleaved": True, "head_bias": True, "max_length": 2048},
+    ),
+    "falcon-7b": (
+        _FALCON_7B,
+        {
+            "attention.num_kv_heads": 1, "mlp.width": 18176, "layout": "shared", "tied_head": True, "mlp.bias": False,
+            "positions.dim": 64, "max_length": 2048,
+        },
+    ),
+    "falcon-40b": (
+        {
+            **_FALCON_7B, "hidden_size": 8192, "num_attention_heads": 128, "num_hidden_layers": 60,
+            "new_decoder_architecture": True, "num_kv_heads": 8,
+        },
+        {"attention.num_kv_heads": 8, "layout": "parallel", "attention.head_dim": 64},
     ),
     "opt-125m": (_OPT, {"layout": "pre", "final_norm": True, "positions.offset": 2, "tied_head": True}),
     "opt-350m": (

@@ -28,6 +28,7 @@ class _Families(Mapping[str, Family]):
     _MODULES: Mapping[str, tuple[str, ...]] = {
         "gpt": ("gpt2", "gpt_neo", "gpt_neox", "opt"),
         "gptj": ("gptj",),
+        "falcon": ("falcon",),
         "llama": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
         "gemma": ("gemma2", "gemma3_text"),
         "olmo": ("olmo", "olmo2", "olmo3"),
