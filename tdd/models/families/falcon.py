@@ -1,4 +1,4 @@
-"""Falcon: queries, keys and values in one tensor by heads of keys, one or several; both parts of a block in parallel."""
+"""Falcon: queries, keys and values in one tensor by heads of keys, one or several; parts of a block in parallel."""
 
 from __future__ import annotations
 
