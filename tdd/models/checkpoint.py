@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -51,6 +52,8 @@ from tdd.records import LanguageModel
 from tdd.runs.atomic import sync
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
+
+_logger = logging.getLogger("tdd")
 
 _FLOATS = ("float32", "bfloat16", "float16")
 
@@ -214,8 +217,10 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
     """
     expected = {name: shape for slot in slots(spec, family.names) for name, shape in slot.stored()}
     buffers = {name.format(layer=layer) for name in family.buffers for layer in range(spec.num_layers)}
-    name_in_file = _in_family_spelling(stored.names(), family, expected.keys() | buffers)
-    name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in buffers}
+    own = family.own_names(stored.names())
+    name_in_file = _in_family_spelling(frozenset(own), family, expected.keys() | buffers)
+    name_in_file = {name: own[in_file] for name, in_file in name_in_file.items() if name not in buffers}
+    _log_left_out(where, len(stored.names()) - len(own))
     copy, original = f"{family.names.head}.weight", f"{family.names.base}{family.names.tokens}.weight"
     copy_in_file = name_in_file.pop(copy, None) if spec.tied_head and original in name_in_file else None
     check_tensors(
@@ -231,6 +236,11 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
             f"tie_word_embeddings to false, or remove {copy}"
         )
     return name_in_file
+
+
+def _log_left_out(where: str, count: int) -> None:
+    if count:
+        _logger.warning("%s: only the text decoder is read; %d tensors that no text meets are left out", where, count)
 
 
 def _in_family_spelling(names: frozenset[str], family: Family, known: set[str]) -> dict[str, str]:
