@@ -1,6 +1,7 @@
 """The text decoder of a model that sees: its tensors under every name, without the tower's."""
 
 import json
+import operator
 import pathlib
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from family_configs import LENGTH, VOCABULARY
 from family_files import values, word_tokenizer, write_files
-from multimodal_configs import CONFIGURATIONS, LAYOUTS
+from multimodal_configs import CONFIGURATIONS, LAYOUTS, PUBLISHED
 
 from tdd.audit.models import provenance_of
 from tdd.models.checkpoint import load, save
@@ -98,6 +99,14 @@ def test_every_key_that_transformers_writes(tmp_path, name):
     assert read_spec(tmp_path) == (family, spec)
     assert spec.max_length >= LENGTH
     assert unread_keys(CONFIGURATIONS[name]) == []
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published(tmp_path, name):
+    config, expected = PUBLISHED[name]
+    _, spec = spec_of(tmp_path, config)
+    for path, value in expected.items():
+        assert operator.attrgetter(path)(spec) == value, path
 
 
 def test_keys_that_nothing_reads(tmp_path):

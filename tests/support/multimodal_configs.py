@@ -59,6 +59,66 @@ CONFIGURATIONS = {
     "qwen2_5_vl, other sections": {**_QWEN25, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}},
     "qwen2_5_vl, windows, tied": {**_QWEN25, "use_sliding_window": True, "tie_word_embeddings": True},
 }
+
+PUBLISHED = {
+    "gemma-3-4b-it": (
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999, "eoi_token_index": 256000,
+            "eos_token_id": [1, 106], "image_token_index": 262144, "initializer_range": 0.02,
+            "mm_tokens_per_image": 256, "model_type": "gemma3", "torch_dtype": "bfloat16",
+            "transformers_version": "4.50.0.dev0",
+            "text_config": {
+                "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
+            },
+            "vision_config": {
+                "hidden_size": 1152, "image_size": 896, "intermediate_size": 4304, "model_type": "siglip_vision_model",
+                "num_attention_heads": 16, "num_hidden_layers": 27, "patch_size": 14, "vision_use_head": False,
+            },
+        },
+        {
+            "vocab_size": 262208, "attention.windows": ((1024,) * 5 + (None,)) * 5 + (1024,) * 4, "tied_head": True,
+            "positions.scaling.factor": 8.0, "attention.num_heads": 8,
+        },
+    ),
+    "llava-1.5-7b-hf": (
+        {
+            "architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, "image_token_index": 32000,
+            "model_type": "llava", "pad_token_id": 32001, "projector_hidden_act": "gelu",
+            "text_config": {
+                "_name_or_path": "lmsys/vicuna-7b-v1.5", "architectures": ["LlamaForCausalLM"],
+                "max_position_embeddings": 4096, "model_type": "llama", "rms_norm_eps": 1e-05, "torch_dtype": "float16",
+                "vocab_size": 32064,
+            },
+            "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.36.0.dev0",
+            "vision_config": {
+                "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "model_type": "clip_vision_model",
+                "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768,
+                "vocab_size": 32000,
+            },
+            "vision_feature_layer": -2, "vision_feature_select_strategy": "default", "vocab_size": 32064,
+        },
+        {"vocab_size": 32064, "width": 4096, "max_length": 4096, "tied_head": False},
+    ),
+    "qwen2-vl-7b-instruct": (
+        {
+            "architectures": ["Qwen2VLForConditionalGeneration"], "attention_dropout": 0.0, "bos_token_id": 151643,
+            "eos_token_id": 151645, "vision_start_token_id": 151652, "vision_end_token_id": 151653,
+            "vision_token_id": 151654, "image_token_id": 151655, "video_token_id": 151656, "hidden_act": "silu",
+            "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 18944,
+            "max_position_embeddings": 32768, "max_window_layers": 28, "model_type": "qwen2_vl",
+            "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+            "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+            "transformers_version": "4.41.2", "use_cache": True, "use_sliding_window": False,
+            "vision_config": {
+                "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "in_chans": 3, "hidden_size": 3584,
+                "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "temporal_patch_size": 2,
+            },
+            "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vocab_size": 152064,
+        },
+        {"positions.theta": 1e6, "positions.scaling": None, "attention.windows": (None,) * 28, "tied_head": False},
+    ),
+}
 # fmt: on
 
 LAYOUTS = {
