@@ -204,7 +204,7 @@ def read_slots(
 
 def _as_stored(family: Family, names: frozenset[str]) -> Family:
     """The family with the names of these files: its own, or those where the experts of a layer are one tensor."""
-    if not any(name.endswith(STACKS["experts_out"]) for name in names):
+    if family.names.experts_inputs_first or not any(name.endswith(STACKS["experts_out"]) for name in names):
         return family
     return dataclasses.replace(family, names=dataclasses.replace(family.names, **STACKS))
 

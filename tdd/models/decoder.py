@@ -260,6 +260,10 @@ class _Block(nn.Module):
             query, key = (rotate(part, *turns, interleaved=interleaved) for part in (query, key))
         cache += [key, value]
         window = self.window if of_layer["window"] is None else of_layer["window"]
+        sinks = None
+        if attention.sinks:
+            zeros = jnp.zeros((batch, length, attention.num_heads), jnp.float32)
+            sinks = _Bias(self.param_dtype, name="sinks")(zeros, probe)
         mixed = attend(
             query * of_layer["scale"],
             key,
@@ -268,6 +272,7 @@ class _Block(nn.Module):
             window=window,
             soft_cap=attention.soft_cap,
             past=past,
+            sinks=sinks,
         )
         return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
 
@@ -277,11 +282,13 @@ class _Block(nn.Module):
         if isinstance(mlp, Experts):
             from tdd.models.experts import mixture  # most models have none
 
-            kernels = {
-                name: _Kernel(shape, self._std(name == "mlp_out"), self.param_dtype, name=name)()
+            of_biases = mlp.bias_shapes(self.spec.width)
+            weights = {
+                name: _Expert(shape, of_biases.get(name), self._std(name == "mlp_out"), self.param_dtype, name=name)()
                 for name, shape in mlp.kernel_shapes(self.spec.width).items()
             }
-            return mixture(mlp, activation, kernels, inputs, probe)
+            kernels, biases = ({name: both[i] for name, both in weights.items() if len(both) > i} for i in (0, 1))
+            return mixture(mlp, activation, kernels, inputs, probe, biases)
         inner = self._dense("mlp_in", mlp.width * (2 if mlp.gated else 1), mlp.bias, inputs, probe)
         if mlp.gated:
             gate, up = jnp.split(inner, 2, axis=-1)
@@ -373,6 +380,32 @@ class _Kernel(nn.Module):
     def _initial(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         drawn = nn.initializers.normal(self.std)(key, shape, dtype)
         return drawn.at[..., shape[-1] - self.biases :].set(0) if self.biases else drawn
+
+
+class _Expert(nn.Module):
+    """A kernel, and a bias if it has a shape: (kernel,) or (kernel, bias)."""
+
+    shape: tuple[int, ...]
+    bias: tuple[int, ...] | None
+    std: float
+    param_dtype: Any
+
+    @nn.compact
+    def __call__(self) -> tuple[jax.Array, ...]:
+        kernel = self.param("kernel", nn.initializers.normal(self.std), self.shape, self.param_dtype)
+        if self.bias is None:
+            return (kernel,)
+        return kernel, self.param("bias", nn.initializers.zeros, self.bias, self.param_dtype)
+
+
+class _Bias(nn.Module):
+    """A bias alone, over the last axis."""
+
+    param_dtype: Any
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
+        return _biased(self, inputs, probe)
 
 
 def _biased(module: Any, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:

@@ -73,7 +73,10 @@ class LearnedPositions:
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """Causal multi-head self-attention, softmax(cap(scale * q k^T)) v."""
+    """Causal multi-head self-attention, softmax(cap(scale * q k^T)) v.
+
+    With a sink s the softmax has one more term, e^s, for which there is no value.
+    """
 
     num_heads: int  # H
     head_dim: int  # width of one head; H * head_dim need not equal D
@@ -90,6 +93,7 @@ class Attention:
     qk_norm: Literal["head", "full"] | None = None
     # queries, keys and values are clipped to plus and minus this, after any norm and before the rotation; or None
     qkv_clip: float | None = None
+    sinks: bool = False  # True if each head has a sink, a trained number
 
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, head_dim=self.head_dim)
@@ -130,10 +134,22 @@ class Mlp:
 
 
 @dataclasses.dataclass(frozen=True)
-class Experts:
-    """A mixture of E gated perceptrons without biases, k of them for each token: sum over those of p_e mlp_e(x).
+class ClampedGate:
+    """g sigmoid(alpha g) (u + 1) in place of activation(g) u, of a gate g = min(x W_gate, limit) and u = x W_up that is
+    clipped to plus and minus limit."""
 
-    p = softmax(x W_router), in float32; the k largest count.
+    alpha: float
+    limit: float
+
+    def __post_init__(self) -> None:
+        check_positive(alpha=self.alpha, limit=self.limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Experts:
+    """A mixture of E gated perceptrons, k of them for each token: sum over those of p_e mlp_e(x).
+
+    p = softmax(x W_router + b_router), in float32; the k largest count.
     """
 
     num_experts: int  # E
@@ -141,8 +157,9 @@ class Experts:
     width: int  # F of each expert
     activation: Activation  # the nonlinearity of the gate
     renormalised: bool = True  # True if the k weights p_e are divided by their sum
-    gated: ClassVar[bool] = True  # as in `Mlp`; always these
-    bias: ClassVar[bool] = False
+    bias: bool = False  # True if the router and the projections of every expert have biases
+    clamped: ClampedGate | None = None  # what the gate does in place of `activation`, or None
+    gated: ClassVar[bool] = True  # as in `Mlp`; always
 
     def __post_init__(self) -> None:
         check_positive(num_experts=self.num_experts, top_k=self.top_k, width=self.width)
@@ -157,6 +174,11 @@ class Experts:
             "mlp_in": (self.num_experts, width, 2 * self.width),
             "mlp_out": (self.num_experts, self.width, width),
         }
+
+    def bias_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of a layer's biases, by the same names; none without `bias`."""
+        shapes = self.kernel_shapes(width)
+        return {name: (*shape[:-2], shape[-1]) for name, shape in shapes.items()} if self.bias else {}
 
 
 @dataclasses.dataclass(frozen=True)

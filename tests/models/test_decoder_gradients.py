@@ -245,6 +245,7 @@ def test_no_logits_of_the_batch_and_no_gradients_in_memory():
         "opt, as its 350M",
         "gemma2",
         "mixtral",
+        "gpt_oss",
         "olmoe",
         "qwen3_moe, plain probabilities",
         "qwen3_moe, dense layers",

@@ -51,6 +51,7 @@ PIECES = [
     Piece("a", (18, 4), transposed=True, interleaved=3),
     Piece("a", (18,), interleaved=3),
     Piece("a", (5,), column=True),
+    Piece("a", (3, 4, 6), alternating=True),
     Piece("a", (20, 4), transposed=True, interleaved=2, queries=3),
     Piece("a", (10,), interleaved=1, queries=3),
 ]
@@ -78,6 +79,11 @@ def test_interleaved_groups():
     stored = np.repeat(np.arange(10), 2)[:, None] * [1, 1, 1]
     part = Piece("a", stored.shape, transposed=True, interleaved=2, queries=3).to_part(stored)
     np.testing.assert_array_equal(part[0, ::2], [0, 1, 2, 5, 6, 7, 3, 8, 4, 9])
+
+
+def test_gate_and_up_in_turn():
+    part = Piece("a", (2, 6), alternating=True).to_part(np.arange(12).reshape(2, 6))
+    np.testing.assert_array_equal(part, [[0, 2, 4, 1, 3, 5], [6, 8, 10, 7, 9, 11]])
 
 
 def test_a_slot_of_unequal_pieces():
@@ -146,7 +152,8 @@ def test_every_fault_in_one_error(tmp_path, name):
     family = FAMILIES[CONFIGURATIONS[name]["model_type"]]
     layer = family.names.base + family.names.layer.format(layer=1)
     gone = f"{layer}{family.names.attention_out}.weight"
-    turned = f"{layer}{family.names.experts_out or family.names.mlp_out}.weight".format(expert=2)
+    turned = f"{layer}{family.names.experts_out or family.names.mlp_out}".format(expert=2)
+    turned = turned if turned in stored else f"{turned}.weight"
     typed = f"{layer}{family.names.qkv[0]}.weight"
     del stored[gone]
     stored[turned] = np.ascontiguousarray(stored[turned].T)
@@ -293,7 +300,7 @@ def test_tokenizer_in_one_file_and_a_padded_vocabulary(tmp_path, name):
     assert tokenizer("3 17 39", add_special_tokens=False).input_ids == [3, 17, 39]
 
 
-@pytest.mark.parametrize("name", ["gpt_neox", "gptj", "mixtral", "qwen3_moe, dense layers"])
+@pytest.mark.parametrize("name", ["gpt_neox", "gptj", "gpt_oss", "mixtral", "qwen3_moe, dense layers"])
 def test_a_mesh_shares_the_parameters_out(tmp_path, name):
     folder, _ = write(tmp_path, name)
     plain = load(folder)[1]

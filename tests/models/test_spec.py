@@ -4,7 +4,16 @@ import dataclasses
 
 import pytest
 
-from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RotaryPositions
+from tdd.models.spec import (
+    Attention,
+    ClampedGate,
+    DecoderSpec,
+    Experts,
+    LayerNorm,
+    LearnedPositions,
+    Mlp,
+    RotaryPositions,
+)
 from tdd.validate import InputError
 
 SPEC = DecoderSpec(10, 8, 2, LayerNorm(), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), Mlp(16, "relu"))
@@ -81,6 +90,8 @@ def test_frozen():
         (lambda: Attention(0, 4, ()), "num_heads must be a positive number, got 0"),
         (lambda: Mlp(16, "gelu_new"), "activation='gelu_new' is not supported; supported: gelu, gelu_tanh"),
         (lambda: Experts(4, 5, 16, "silu"), "top_k=5 exceeds num_experts=4; use at most that"),
+        (lambda: ClampedGate(1.7, 0.0), "limit must be a positive number, got 0.0"),
+        (lambda: ClampedGate(-1.7, 7.0), "alpha must be a positive number, got -1.7"),
         (lambda: Experts(0, 1, 16, "silu"), "num_experts must be a positive number, got 0"),
         (lambda: Experts(4, 2, 16, "swish"), "activation='swish' is not supported"),
         (lambda: Mlp(True, "relu"), "width must be a positive number, got True"),

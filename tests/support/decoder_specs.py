@@ -10,7 +10,7 @@ import rounding
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.rotary import RotaryPositions
-from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
+from tdd.models.spec import Attention, ClampedGate, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
 
 VOCABULARY = 90
 REQUIRED = 1e-5  # the difference of logits from torch's that is allowed at most
@@ -107,6 +107,13 @@ SPECS = {
         RotaryPositions(POSITIONS, dim=4),
         {"num_kv_heads": 2, "qk_norm": "full", "qkv_clip": 0.5, **_PLAIN},
         Experts(5, 2, 10, "silu", renormalised=False),
+        tied_head=False,
+    ),
+    "gpt_oss": _spec(
+        RmsNorm(1e-5),
+        RotaryPositions(POSITIONS, dim=4),
+        {"num_kv_heads": 2, "windows": (6, None), "sinks": True},
+        Experts(5, 2, 10, "silu", bias=True, clamped=ClampedGate(1.7, 0.4)),
         tied_head=False,
     ),
     "qwen3_moe, a dense layer": _spec(

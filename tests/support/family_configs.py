@@ -78,6 +78,13 @@ _QWEN3_MOE = {
     **_QWEN3, "model_type": "qwen3_moe", "moe_intermediate_size": 20, "num_experts": 3, "num_experts_per_tok": 2,
     "norm_topk_prob": True,
 }
+_GPT_OSS = {
+    **_LLAMA, "model_type": "gpt_oss", "num_hidden_layers": 3, "head_dim": 6, "intermediate_size": 20,
+    "rope_theta": 100.0, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 5, "swiglu_limit": 0.3,
+    "rope_scaling": {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 2, "truncate": False,
+    },
+}
 _OLMOE = {
     **_LLAMA, "model_type": "olmoe", "intermediate_size": 20, "rope_theta": 1000.0, "num_experts": 5,
     "num_experts_per_tok": 2, "pad_token_id": 0,
@@ -136,6 +143,7 @@ CONFIGURATIONS = {
     },
     "smollm3": _SMOLLM3,
     "mixtral": _MIXTRAL,
+    "gpt_oss": _GPT_OSS,
     "olmoe": {**_OLMOE, "clip_qkv": 0.5},
     "qwen3_moe": _QWEN3_MOE,
     "qwen3_moe, dense layers": {**_QWEN3_MOE, "num_hidden_layers": 4, "mlp_only_layers": [0, 3]},
@@ -146,7 +154,7 @@ ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon, as its 40B", "opt, as its 350M",
     "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
     "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
-    "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
+    "mixtral", "gpt_oss", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
 
 VARIANTS = {
@@ -258,6 +266,14 @@ VARIANTS = {
     "mixtral, one of seven experts": {**_MIXTRAL, "num_local_experts": 7, "num_experts_per_tok": 1},
     "mixtral, window, tied": {**_MIXTRAL, "sliding_window": 5, "tie_word_embeddings": True},
     "mixtral, own head width, gelu": {**_MIXTRAL, "head_dim": 6, "hidden_act": "gelu"},
+    "gpt_oss, other gate, all windows, one expert": {
+        **_GPT_OSS, "swiglu_limit": 7.0, "swiglu_alpha": 1.0, "num_experts_per_tok": 1,
+        "layer_types": ["sliding_attention"] * 3,
+    },
+    "gpt_oss, no attention biases, linear rotary, tied": {
+        **_GPT_OSS, "attention_bias": False, "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+        "tie_word_embeddings": True, "num_key_value_heads": 4,
+    },
     "olmoe, no clip": _OLMOE,
     "olmoe, renormalised, all heads of keys": {**_OLMOE, "norm_topk_prob": True, "num_key_value_heads": 4},
     "olmoe, biases, tied": {**_OLMOE, "clip_qkv": 0.5, "attention_bias": True, "tie_word_embeddings": True},

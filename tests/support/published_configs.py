@@ -1,6 +1,6 @@
 """The config.json files of published models, key by key, with what the architecture must come out as."""
 
-from tdd.models.spec import Experts
+from tdd.models.spec import ClampedGate, Experts
 
 # fmt: off
 _LLAMA = {
@@ -355,6 +355,27 @@ PUBLISHED = {
     "mixtral-8x7b-v0.1": (
         _MIXTRAL,
         {"mlp": Experts(8, 2, 14336, "silu"), "positions.theta": 1e6, "attention.windows": (None,) * 32},
+    ),
+    "gpt-oss-20b": (
+        {
+            "architectures": ["GptOssForCausalLM"], "attention_bias": True, "attention_dropout": 0.0,
+            "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
+            "initial_context_length": 4096, "initializer_range": 0.02, "intermediate_size": 2880,
+            "layer_types": ["sliding_attention", "full_attention"] * 12, "max_position_embeddings": 131072,
+            "model_type": "gpt_oss", "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+            "num_key_value_heads": 8, "num_local_experts": 32, "output_router_logits": False, "pad_token_id": 199999,
+            "rms_norm_eps": 1e-05, "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+            "rope_scaling": {
+                "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+                "rope_type": "yarn", "truncate": False,
+            },
+            "swiglu_limit": 7.0, "tie_word_embeddings": False, "transformers_version": "4.55.0.dev0",
+            "use_cache": True, "vocab_size": 201088,
+        },
+        {
+            "mlp": Experts(32, 4, 2880, "silu", bias=True, clamped=ClampedGate(1.702, 7.0)), "attention.sinks": True,
+            "attention.windows": (128, None) * 12, "positions.scaling.truncate": False, "attention.head_dim": 64,
+        },
     ),
     "olmoe-1b-7b-0924": (
         _OLMOE,

@@ -34,6 +34,7 @@ class _Families(Mapping[str, Family]):
         "gemma": ("gemma2", "gemma3_text"),
         "olmo": ("olmo", "olmo2", "olmo3"),
         "phi": ("phi3",),
+        "gpt_oss": ("gpt_oss",),
         "mixture": ("mixtral", "olmoe", "qwen3_moe"),
     }
 

@@ -25,6 +25,8 @@ class Piece:
     interleaved: int = 0
     queries: int = 1  # query heads of a group
     column: bool = False  # true if a vector is one column of the parameter
+    # true if entries of gate and up alternate along the last axis, where the parameter has all of the gate first
+    alternating: bool = False
 
     @property
     def part_shape(self) -> tuple[int, ...]:
@@ -39,6 +41,8 @@ class Piece:
             stored = self._heads(stored)[self._order].reshape(self.shape)
         if self.column:
             return stored[..., None]
+        if self.alternating:
+            return np.concatenate([stored[..., ::2], stored[..., 1::2]], axis=-1)
         return stored.swapaxes(-1, -2) if self.transposed else stored
 
     def cut(self, index: tuple[slice, ...], read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
@@ -47,12 +51,16 @@ class Piece:
             return self.to_part(read((slice(None),) * len(self.shape)))[index]
         if self.column:
             return read(index[:-1])[..., None]
+        if self.alternating:
+            return self.to_part(read((*index[:-1], slice(None))))[..., index[-1]]
         return read(_turned(index)).swapaxes(-1, -2) if self.transposed else read(index)
 
     def to_stored(self, part: np.ndarray) -> np.ndarray:
         """The inverse of `to_part`."""
         if self.column:
             return part[..., 0]
+        if self.alternating:
+            return np.stack(np.split(part, 2, axis=-1), axis=-1).reshape(self.shape)
         stored = part.swapaxes(-1, -2) if self.transposed else part
         if self.interleaved:
             stored = self._heads(stored)[np.argsort(self._order)].reshape(self.shape)
@@ -210,6 +218,8 @@ class TensorNames:
     experts_in: tuple[str, ...] = ()
     experts_out: str = ""
     router: str = ""
+    experts_inputs_first: bool = False  # true if stacks are [E, in, out] instead, with gate and up in turn
+    sinks: str = "self_attn.sinks"  # of attention; without ".weight"
     final_norm: str = "norm"
     head: str = "lm_head"
     inputs_first: bool = False  # true if kernels are stored [in, out] instead of [out, in]
@@ -276,6 +286,8 @@ def _layer(spec: DecoderSpec, names: TensorNames, mlp: Mlp | Experts) -> Iterato
     groups = attention.kv_heads, attention.num_heads // attention.kv_heads
     yield from _dense(names, "qkv", names.qkv, width, attention.qkv_widths, attention.qkv_bias, groups)
     yield from _dense(names, "attention_out", (names.attention_out,), mixed, (width,), attention.out_bias)
+    if attention.sinks:
+        yield Slot(("sinks", "bias"), (Piece(names.base + names.layer + names.sinks, (attention.num_heads,)),))
     if isinstance(mlp, Experts):
         yield from _experts(names, mlp, width)
         return
@@ -297,6 +309,8 @@ def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]
     number, prefix = experts.num_experts, names.base + names.layer
     router = Piece(f"{prefix}{names.router}.weight", (number, width), True)
     yield Slot(("router", "kernel"), (router,))
+    if experts.bias:
+        yield Slot(("router", "bias"), (Piece(f"{prefix}{names.router}.bias", (number,)),))
     for path, stored, inputs, outputs in (
         ("mlp_in", names.experts_in, width, 2 * experts.width),
         ("mlp_out", (names.experts_out,), experts.width, width),
@@ -304,6 +318,12 @@ def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]
         if "{expert}" in stored[0]:
             pieces = tuple(Piece(f"{prefix}{name}.weight", (outputs // len(stored), inputs), True) for name in stored)
             yield Slot((path, "kernel"), pieces, experts=number)
+        elif names.experts_inputs_first:
+            both = path == "mlp_in"
+            yield Slot((path, "kernel"), (Piece(prefix + stored[0], (number, inputs, outputs), alternating=both),))
+            if experts.bias:
+                bias = Piece(f"{prefix}{stored[0]}_bias", (number, outputs), alternating=both)
+                yield Slot((path, "bias"), (bias,))
         else:
             yield Slot((path, "kernel"), (Piece(prefix + stored[0], (number, outputs, inputs), True),))
 
