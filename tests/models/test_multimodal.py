@@ -120,7 +120,7 @@ def test_keys_that_nothing_reads(tmp_path):
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("gemma3", {"quantization_config": {"bits": 4}}, "quantization_config=.*, which changes"),
+        ("gemma3", {"add_cross_attention": True}, "has add_cross_attention=True, which changes"),
         ("gemma3", {"rope_scaling": None}, "has rope_scaling=None, but .* in text_config"),
         (
             "gemma3",
