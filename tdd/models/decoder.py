@@ -260,10 +260,6 @@ class _Block(nn.Module):
             query, key = (rotate(part, *turns, interleaved=interleaved) for part in (query, key))
         cache += [key, value]
         window = self.window if of_layer["window"] is None else of_layer["window"]
-        sinks = None
-        if attention.sinks:
-            zeros = jnp.zeros((batch, length, attention.num_heads), jnp.float32)
-            sinks = _Bias(self.param_dtype, name="sinks")(zeros, probe)
         mixed = attend(
             query * of_layer["scale"],
             key,
@@ -272,9 +268,16 @@ class _Block(nn.Module):
             window=window,
             soft_cap=attention.soft_cap,
             past=past,
-            sinks=sinks,
+            sinks=self._sinks(inputs, probe),
         )
         return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
+
+    def _sinks(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array | None:
+        """The sink of each head, for every token: [B, T, H], or None."""
+        if not self.spec.attention.sinks:
+            return None
+        zeros = jnp.zeros((*inputs.shape[:2], self.spec.attention.num_heads), jnp.float32)
+        return _Bias(self.param_dtype, name="sinks")(zeros, probe)
 
     def _mlp(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
         mlp = self.mlp
