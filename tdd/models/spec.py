@@ -178,7 +178,7 @@ class Experts:
     def bias_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         """Shapes of a layer's biases, by the same names; none without `bias`."""
         shapes = self.kernel_shapes(width)
-        return {name: (*shape[:-2], shape[-1]) for name, shape in shapes.items()} if self.bias else {}
+        return {name: (*shapes[name][:-2], shapes[name][-1]) for name in ("router", "mlp_in", "mlp_out") if self.bias}
 
 
 @dataclasses.dataclass(frozen=True)
