@@ -168,8 +168,8 @@ def test_the_type_asked_for(tmp_path):
 
 def test_the_records_say_what_was_dequantised(tmp_path, capsys):
     from tdd import score
-    from tdd.scoring.models import provenance_of
     from tdd.cli import main
+    from tdd.scoring.models import provenance_of
 
     quantised, plain, stored = models(tmp_path, "FP8, blocks")
     expected = {
