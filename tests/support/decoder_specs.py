@@ -173,6 +173,23 @@ SPECS = {
         Experts(5, 2, 10, "silu", bias=True, clamped=ClampedGate(1.7, 0.4)),
         tied_head=False,
     ),
+    "deepseek with sinks and biases": _spec(  # no published family
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=2),
+        {"latent": Latent(rank=6, value_dim=5), "windows": (6, None), "sinks": True},
+        Experts(
+            *(6, 2, 10, "silu"),
+            groups=3,
+            kept_groups=2,
+            shared_width=9,
+            corrected=True,
+            bias=True,
+            clamped=ClampedGate(1.7, 0.4),
+        ),
+        tied_head=False,
+        head_bias=True,
+        logit_scale=2.5,
+    ),
     "qwen3_moe, a dense layer": _spec(
         RmsNorm(),
         RotaryPositions(POSITIONS, dim=4),
