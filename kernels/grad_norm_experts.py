@@ -7,7 +7,9 @@ without any slot are not computed. No slot is dropped, and no row of a product r
 The probe is that of `tdd.kernels.grad_norm`. The gradient of an example has one matrix for each expert, so with x_t the
 rows and g_t the cotangents of the slots of one example, its squared norm is
 
-    sum over e    || sum_{t of e} x_t g_t^T ||^2  =  sum_{t,s of one expert} <x_t, x_s> <g_t, g_s>
+    sum over e    || sum_{t of e} x_t g_t^T ||^2  =  sum_{t,s of one expert} <x_t, x_s> <g_t, g_s>,
+
+and that of a bias of each expert sum over e || sum_{t of e} g_t ||^2.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from jax import lax
 
 from tdd.kernels.platforms import product
 
-__all__ = ["Blocks", "dense", "from_blocks", "in_blocks", "to_blocks"]
+__all__ = ["Blocks", "add_bias", "dense", "from_blocks", "in_blocks", "to_blocks"]
 
 _SMALLEST, _LARGEST = 8, 512
 """Rows of a block: a quarter of what an expert gets on average, but at least and at most these."""
@@ -159,6 +161,46 @@ def _dense_backward(residuals: _Residuals, cotangent: jax.Array) -> tuple[jax.Ar
 
 
 dense.defvjp(_dense_forward, _dense_backward)
+
+
+@jax.custom_vjp
+def add_bias(rows: jax.Array, bias: jax.Array, probe: jax.Array, blocks: Blocks) -> jax.Array:
+    """Each row plus its expert's bias, [K, R, O] float32; rows without a slot stay as they are.
+
+    Args:
+      rows: [K, R, O] float32.
+      bias: [E, O] float32.
+      probe: [B] float32 zeros; N / B consecutive slots are those of one example. Its cotangent is the squared norm of
+        the gradient of the whole bias, float32.
+      blocks: As `in_blocks` lays them.
+
+    Cost: of the gradient or its norm N O flop, and memory of B E O floats.
+    """
+    del probe
+    added = jnp.take(bias, blocks.owner, axis=0, mode="fill", fill_value=0)[:, None]
+    return rows + jnp.where(blocks.slot[..., None] < blocks.place.shape[0], added, 0.0)
+
+
+def _add_bias_forward(
+    rows: jax.Array, bias: jax.Array, probe: jax.Array, blocks: Blocks
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array, Blocks]]:
+    return add_bias(rows, bias, probe, blocks), (jnp.zeros((bias.shape[0], 0)), probe, blocks)
+
+
+def _add_bias_backward(
+    residuals: tuple[jax.Array, jax.Array, Blocks], cotangent: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, None]:
+    like, probe, blocks = residuals
+    num_experts, num_examples = like.shape[0], probe.shape[0]
+    of_slots = from_blocks(cotangent, blocks)
+    expert = blocks.owner[blocks.place // blocks.slot.shape[1]]
+    example = jnp.arange(of_slots.shape[0]) // max(1, of_slots.shape[0] // max(1, num_examples))
+    sums = jax.ops.segment_sum(of_slots, example * num_experts + expert, num_examples * num_experts)
+    sums = sums.reshape(num_examples, num_experts, -1)
+    return cotangent, sums.sum(0), jnp.square(sums).sum((1, 2)), None
+
+
+add_bias.defvjp(_add_bias_forward, _add_bias_backward)
 
 
 def _sqnorm(inputs: jax.Array, cotangent: jax.Array, num_examples: int, blocks: Blocks) -> jax.Array:

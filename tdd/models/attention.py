@@ -59,6 +59,7 @@ def attend(
     window: int | jax.Array | None = None,
     soft_cap: float | None = None,
     past: PrefixCache | None = None,
+    sinks: jax.Array | None = None,
 ) -> jax.Array:
     """softmax(cap(query key^T)) value over the positions that each token sees.
 
@@ -68,9 +69,9 @@ def attend(
     over both sets of scores. Weights are divided by their sum after the product with the values.
 
     A CPU computes in float32. An accelerator takes the factors of both products in `dtype`, sums them in float32 and
-    keeps softmax in float32. Where `dtype` has 16 bits and there is neither a prefix nor a window that is only known
-    while the program runs, one kernel does all of it: JAX's splash attention on a TPU; cuDNN on an NVIDIA GPU, without
-    a cap.
+    keeps softmax in float32. Where `dtype` has 16 bits and there is neither a prefix nor a sink nor a window that is
+    only known while the program runs, one kernel does all of it: JAX's splash attention on a TPU; cuDNN on an NVIDIA
+    GPU, without a cap.
 
     Args:
       query: [B, T, H, d] float32, scaled already.
@@ -81,6 +82,7 @@ def attend(
         all before it. An array is one number that is not known while tracing; it saves nothing.
       soft_cap: c in cap(x) = c tanh(x / c), or None.
       past: Keys and values [1, P, G, d or e] of a prefix of every row in this layer, or None.
+      sinks: [B, T, H] float32, s in sum_j e^(z_j) v_j / (e^s + sum_j e^(z_j)) with scores z; or None for no such term.
 
     Returns:
       [B, T, H e] float32.
@@ -92,13 +94,13 @@ def attend(
         "default": functools.partial(form, dtype=dtype),
     }
     at_run_time = None if known is not None else window
-    alike = query.shape[-1] == value.shape[-1]
-    if alike and past is None and at_run_time is None and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16):
+    plain = query.shape[-1] == value.shape[-1] and past is None and at_run_time is None and sinks is None
+    if plain and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16):
         if soft_cap is None and _cudnn_takes(query.shape[-1]):
             forms["cuda"] = functools.partial(_by_cudnn, window=known, dtype=dtype)
         if platforms.fused_on("tpu") and jnp.dtype(dtype) == jnp.bfloat16:
             forms["tpu"] = functools.partial(_by_splash, window=known, soft_cap=soft_cap, dtype=dtype)
-    return lax.platform_dependent(query, key, value, past, at_run_time, **forms)
+    return lax.platform_dependent(query, key, value, past, at_run_time, sinks, **forms)
 
 
 def attend_to_all(query: jax.Array, key: jax.Array, value: jax.Array, *, dtype: Any) -> jax.Array:
@@ -126,6 +128,7 @@ def _in_blocks(
     value: jax.Array,
     past: PrefixCache | None,
     window_at_run_time: jax.Array | None,
+    sinks: jax.Array | None,
     *,
     window: int | None,
     soft_cap: float | None,
@@ -137,6 +140,8 @@ def _in_blocks(
     product = functools.partial(_product, dtype=dtype)
     query = jnp.moveaxis(query.reshape(batch, length, groups, heads // groups, width), 1, 3)  # [B, G, H/G, T, d]
     key, value = jnp.moveaxis(key, 1, 2), jnp.moveaxis(value, 1, 2)  # [B, G, T, d]
+    if sinks is not None:
+        sinks = jnp.moveaxis(sinks.reshape(batch, length, groups, heads // groups, 1), 1, 3)  # [B, G, H/G, T, 1]
     block = max(QUERY_BLOCK, -(-length // _MAX_BLOCKS))
     seen_back = window if window_at_run_time is None else window_at_run_time
     mixed = []
@@ -157,9 +162,12 @@ def _in_blocks(
         if seen_back is not None:
             visible = [seen & (distance < seen_back) for seen, distance in zip(visible, distances, strict=True)]
         scores = [jnp.where(seen, score, -jnp.inf) for seen, score in zip(visible, scores, strict=True)]
-        top = lax.stop_gradient(functools.reduce(jnp.maximum, [score.max(-1, keepdims=True) for score in scores]))
+        tops = [score.max(-1, keepdims=True) for score in scores]
+        of_sinks = [] if sinks is None else [sinks[:, :, :, start:stop]]
+        top = lax.stop_gradient(functools.reduce(jnp.maximum, tops + of_sinks))
         weights = [stored(jnp.exp(score - top)) for score in scores]
         total = functools.reduce(operator.add, [weight.sum(-1) for weight in weights])[..., None]
+        total = total + sum(jnp.exp(sink - top) for sink in of_sinks)
         values = product(weights[0], value[:, :, first:stop], "bghts,bgsd->bghtd")
         if past is not None:
             values = values + product(weights[1], past.value[0], "bghts,sgd->bghtd")

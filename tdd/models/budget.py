@@ -116,7 +116,7 @@ def temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: i
         for mlp in {*spec.mlps}
     )
     multilayer = 3 * stream + max(inner)
-    hidden = rows * spec.embedded_width * (4 + dtype.itemsize)
+    hidden = rows * spec.readout_width * (4 + dtype.itemsize)
     head = hidden + 2 * 4 * min(rows, tile) * spec.vocab_size
     return max(mixing, multilayer, head)
 

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -52,6 +53,8 @@ from tdd.records import LanguageModel
 from tdd.runs.atomic import sync
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
+
+_logger = logging.getLogger("tdd")
 
 _FLOATS = ("float32", "bfloat16", "float16")
 
@@ -224,7 +227,7 @@ def _opened(place: pathlib.Path) -> Iterator[tuple[StoredTensors, Family, Decode
 
 def _as_stored(family: Family, names: frozenset[str]) -> Family:
     """The family with the names of these files: its own, or those where the experts of a layer are one tensor."""
-    if not any(name.endswith(STACKS["experts_out"]) for name in names):
+    if family.names.experts_inputs_first or not any(name.endswith(STACKS["experts_out"]) for name in names):
         return family
     return dataclasses.replace(family, names=dataclasses.replace(family.names, **STACKS))
 
@@ -237,8 +240,10 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
     """
     expected = {name: shape for slot in slots(spec, family.names) for name, shape in slot.stored()}
     buffers = {name.format(layer=layer) for name in family.buffers for layer in range(spec.num_layers)}
-    name_in_file = _in_family_spelling(stored.names(), family, expected.keys() | buffers)
-    name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in buffers}
+    own = family.own_names(stored.names())
+    name_in_file = _in_family_spelling(frozenset(own), family, expected.keys() | buffers)
+    name_in_file = {name: own[in_file] for name, in_file in name_in_file.items() if name not in buffers}
+    _log_left_out(where, len(stored.names()) - len(own))
     copy, original = f"{family.names.head}.weight", f"{family.names.base}{family.names.tokens}.weight"
     copy_in_file = name_in_file.pop(copy, None) if spec.tied_head and original in name_in_file else None
     idle = [name for name in name_in_file.keys() - expected.keys() if stored.is_idle(name_in_file[name])]
@@ -257,6 +262,11 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
             f"tie_word_embeddings to false, or remove {copy}"
         )
     return name_in_file
+
+
+def _log_left_out(where: str, count: int) -> None:
+    if count:
+        _logger.warning("%s: only the text decoder is read; %d tensors that no text meets are left out", where, count)
 
 
 def _in_family_spelling(names: frozenset[str], family: Family, known: set[str]) -> dict[str, str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import logging
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tdd.models.families import family_of_config
+from tdd.models.families import MULTIMODAL, family_of_config
 from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
 from tdd.models.tokenizer_limits import check_tokenizer_file
@@ -51,7 +52,12 @@ def read_spec(folder: pathlib.Path) -> tuple[Family, DecoderSpec]:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     # keys that transformers drops stay, so that a family can see whether they contradict
     with reading(path, "a supported configuration"):
-        return family, family.to_spec({**raw, **config.to_dict()})
+        whole = config.to_dict()
+        if raw["model_type"] in MULTIMODAL:
+            from tdd.models.families.multimodal import text_part
+
+            raw, whole = text_part(raw), text_part(whole)
+        return family, family.to_spec({**raw, **whole})
 
 
 def quantisation_of(folder: pathlib.Path) -> Scheme | None:
@@ -207,10 +213,12 @@ def check_vocabulary(vocabulary: Mapping[str, int], vocab_size: int | None, wher
 def check_layer_counts(path: pathlib.Path, num_tensors: int) -> None:
     """A config.json has no more layers than there are tensors, before a list as long as the layers is made."""
     config = read_config(path)
-    for key in _LAYER_COUNTS:
-        if any(number > num_tensors for number in _numbers(config.get(key))):
+    within = config.get("text_config")
+    parts = (config, within) if isinstance(within, dict) else (config,)
+    for part, key in itertools.product(parts, _LAYER_COUNTS):
+        if any(number > num_tensors for number in _numbers(part.get(key))):
             raise InputError(
-                f"{path} has {key}={config[key]!r}, but the files beside it hold {num_tensors} tensors, fewer "
+                f"{path} has {key}={part[key]!r}, but the files beside it hold {num_tensors} tensors, fewer "
                 "than layers: they do not belong together"
             )
 

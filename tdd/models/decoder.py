@@ -53,7 +53,7 @@ def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array, *, remat: bool = F
       remat: See `trunk`.
 
     Returns:
-      [B, T, D] (the embedding's width where it differs), in the dtype of the readout.
+      [B, T, D] (`spec.readout_width` where it differs), in the dtype of the readout.
 
     Raises:
       InputError: Tokens are not a [B, T] integer array, T is 0, or T exceeds the model's positions.
@@ -175,9 +175,12 @@ class _Decoder(nn.Module):
             stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
         if spec.embedding_width is not None:
             stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
+        if spec.head_bias:
+            stream = jnp.concatenate([stream, jnp.ones_like(stream[..., :1])], axis=-1)
         stream = _scaled(stream, spec.logit_scale)
         if self.is_initializing() and not spec.tied_head:
-            _Kernel((spec.vocab_size, spec.embedded_width), _INIT_STD, dtype, name="head")()  # used outside (`readout`)
+            shape = spec.vocab_size, spec.readout_width
+            _Kernel(shape, _INIT_STD, dtype, int(spec.head_bias), name="head")()  # used outside (`readout`)
         return stream, jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
 
 
@@ -253,6 +256,7 @@ class _Block(nn.Module):
             window=window,
             soft_cap=attention.soft_cap,
             past=past,
+            sinks=self._sinks(inputs, probe),
         )
         return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
 
@@ -307,18 +311,28 @@ class _Block(nn.Module):
             return heads
         return rotate(heads, *turns, interleaved=getattr(self.spec.positions, "interleaved", False))
 
+    def _sinks(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array | None:
+        """The sink of each head, for every token: [B, T, H], or None."""
+        if not self.spec.attention.sinks:
+            return None
+        zeros = jnp.zeros((*inputs.shape[:2], self.spec.attention.num_heads), jnp.float32)
+        return _Bias(self.param_dtype, name="sinks")(zeros, probe)
+
     def _mlp(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
         mlp = self.mlp
         if isinstance(mlp, Experts):
             from tdd.models.experts import mixture  # most models have none
 
-            kernels = {
-                name: _Kernel(
-                    shape, 0.0 if name == "correction" else self._std(name == "mlp_out"), self.param_dtype, name=name
+            of_biases = mlp.bias_shapes(self.spec.width)
+            deviations = {"correction": 0.0, "mlp_out": self._std(True)}
+            weights = {
+                name: _Expert(
+                    shape, of_biases.get(name), deviations.get(name, _INIT_STD), self.param_dtype, name=name
                 )()
                 for name, shape in mlp.kernel_shapes(self.spec.width).items()
             }
-            output = mixture(mlp, _ACTIVATIONS[mlp.activation], kernels, inputs, probe)
+            kernels, biases = ({name: both[i] for name, both in weights.items() if len(both) > i} for i in (0, 1))
+            output = mixture(mlp, _ACTIVATIONS[mlp.activation], kernels, inputs, probe, biases)
             if mlp.shared_width:
                 shared = Mlp(mlp.shared_width, mlp.activation, gated=True, bias=False)
                 output = output + self._perceptron("shared", shared, inputs, probe)
@@ -416,10 +430,41 @@ class _Kernel(nn.Module):
     shape: tuple[int, ...]
     std: float
     param_dtype: Any
+    biases: int = 0  # last columns that hold biases, which begin with 0
 
     @nn.compact
     def __call__(self) -> jax.Array:
-        return self.param("kernel", nn.initializers.normal(self.std), self.shape, self.param_dtype)
+        return self.param("kernel", self._initial, self.shape, self.param_dtype)
+
+    def _initial(self, key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        drawn = nn.initializers.normal(self.std)(key, shape, dtype)
+        return drawn.at[..., shape[-1] - self.biases :].set(0) if self.biases else drawn
+
+
+class _Expert(nn.Module):
+    """A kernel, and a bias if it has a shape: (kernel,) or (kernel, bias)."""
+
+    shape: tuple[int, ...]
+    bias: tuple[int, ...] | None
+    std: float
+    param_dtype: Any
+
+    @nn.compact
+    def __call__(self) -> tuple[jax.Array, ...]:
+        kernel = self.param("kernel", nn.initializers.normal(self.std), self.shape, self.param_dtype)
+        if self.bias is None:
+            return (kernel,)
+        return kernel, self.param("bias", nn.initializers.zeros, self.bias, self.param_dtype)
+
+
+class _Bias(nn.Module):
+    """A bias alone, over the last axis."""
+
+    param_dtype: Any
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
+        return _biased(self, inputs, probe)
 
 
 def _biased(module: Any, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:

@@ -6,6 +6,7 @@ change no other token's numbers.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping
 
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tdd.kernels import grad_norm, grad_norm_experts
-from tdd.models.spec import Experts
+from tdd.models.spec import ClampedGate, Experts
 
 
 def mixture(
@@ -22,6 +23,7 @@ def mixture(
     kernels: Mapping[str, jax.Array],
     inputs: jax.Array,
     probe: jax.Array | None,
+    biases: Mapping[str, jax.Array] = types.MappingProxyType({}),
 ) -> jax.Array:
     """Each token's weighted sum over its experts, [B, T, D] float32.
 
@@ -30,6 +32,7 @@ def mixture(
       kernels: "router", "mlp_in", "mlp_out" and any "correction" in the shapes of `experts.kernel_shapes`.
       inputs: [B, T, D] float32.
       probe: As in `tdd.kernels.grad_norm`, or None.
+      biases: By the same names, in the shapes of `experts.bias_shapes`.
 
     Memory: about 5/4 k B T (3 F + 2 D) floats.
     """
@@ -37,6 +40,8 @@ def mixture(
     probe = jnp.zeros(batch) if probe is None else probe
     with jax.default_matmul_precision("highest"):  # a rounded score may choose another expert
         scores = grad_norm.dense(inputs, kernels["router"].astype(jnp.float32), probe)
+    if experts.bias:
+        scores = grad_norm.add_bias(scores, biases["router"].astype(jnp.float32), probe)
     weights, chosen = route(
         scores,
         experts.top_k,
@@ -48,10 +53,24 @@ def mixture(
     )
     blocks = grad_norm_experts.in_blocks(chosen.reshape(-1), num_experts=experts.num_experts)
     rows = grad_norm_experts.to_blocks(inputs.reshape(-1, width).astype(kernels["mlp_in"].dtype), blocks)
-    gate, up = jnp.split(grad_norm_experts.dense(rows, kernels["mlp_in"], probe, blocks), 2, axis=-1)
-    rows = grad_norm_experts.dense(activation(gate) * up, kernels["mlp_out"], probe, blocks)
+
+    def dense(name: str, rows: jax.Array) -> jax.Array:
+        rows = grad_norm_experts.dense(rows, kernels[name], probe, blocks)
+        if not experts.bias:
+            return rows
+        return grad_norm_experts.add_bias(rows, biases[name].astype(jnp.float32), probe, blocks)
+
+    gate, up = jnp.split(dense("mlp_in", rows), 2, axis=-1)
+    clamped = experts.clamped
+    rows = dense("mlp_out", activation(gate) * up if clamped is None else clamped_gate(clamped, gate, up))
     outputs = grad_norm_experts.from_blocks(rows, blocks).reshape(batch, length, experts.top_k, width)
     return (outputs * weights[..., None]).sum(2)
+
+
+def clamped_gate(clamped: ClampedGate, gate: jax.Array, up: jax.Array) -> jax.Array:
+    """`ClampedGate` of arrays of one shape."""
+    gate, up = jnp.minimum(gate, clamped.limit), jnp.clip(up, -clamped.limit, clamped.limit)
+    return gate * jax.nn.sigmoid(clamped.alpha * gate) * (up + 1)
 
 
 def route(

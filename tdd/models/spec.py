@@ -97,7 +97,10 @@ class Latent:
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """Causal multi-head self-attention, softmax(cap(scale * q k^T)) v."""
+    """Causal multi-head self-attention, softmax(cap(scale * q k^T)) v.
+
+    With a sink s the softmax has one more term, e^s, for which there is no value.
+    """
 
     num_heads: int  # H
     head_dim: int  # width of one head; H * head_dim need not equal D
@@ -117,6 +120,7 @@ class Attention:
     qkv_clip: float | None = None
     # how keys and values are compressed, or None; `qkv_bias` is then that of the projections down
     latent: Latent | None = None
+    sinks: bool = False  # True if each head has a sink, a trained number
 
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, head_dim=self.head_dim)
@@ -164,12 +168,25 @@ class Mlp:
 
 
 @dataclasses.dataclass(frozen=True)
-class Experts:
-    """A mixture of E gated perceptrons without biases, k of them for each token: sum over those of s p_e mlp_e(x).
+class ClampedGate:
+    """g sigmoid(alpha g) (u + 1) in place of activation(g) u, of a gate g = min(x W_gate, limit) and u = x W_up that is
+    clipped to plus and minus limit."""
 
-    p = softmax(x W_router), in float32; the k largest count, of the groups of experts with the largest members where
-    there are several groups. With `corrected`, p = sigmoid(x W_router), experts are chosen by p plus a trained number
-    of each, and groups by the sum of their two largest. One more perceptron, which every token meets, may be added.
+    alpha: float
+    limit: float
+
+    def __post_init__(self) -> None:
+        check_positive(alpha=self.alpha, limit=self.limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Experts:
+    """A mixture of E gated perceptrons, k of them for each token: sum over those of s p_e mlp_e(x).
+
+    p = softmax(x W_router + b_router), in float32; the k largest count, of the groups of experts with the largest
+    members where there are several groups. With `corrected`, p is the sigmoid instead, experts are chosen by p plus a
+    trained number of each, and groups by the sum of their two largest. One more perceptron, which every token meets,
+    may be added.
 
     Reference: DeepSeek-AI (2024, arXiv:2412.19437), section 2.1.2, for `corrected`.
     """
@@ -182,10 +199,11 @@ class Experts:
     groups: int = 1  # groups of E / groups consecutive experts
     kept_groups: int = 1  # groups in which a token's experts may lie
     scale: float = 1.0  # s
-    shared_width: int = 0  # F of the perceptron that every token meets, or 0 without it
+    shared_width: int = 0  # F of the perceptron without biases that every token meets, or 0 without it
     corrected: bool = False  # True if p is a sigmoid, and experts are chosen by corrected numbers
-    gated: ClassVar[bool] = True  # as in `Mlp`; always these
-    bias: ClassVar[bool] = False
+    bias: bool = False  # True if the router and the projections of every expert have biases
+    clamped: ClampedGate | None = None  # what the gate of every expert does in place of `activation`, or None
+    gated: ClassVar[bool] = True  # as in `Mlp`; always
 
     def __post_init__(self) -> None:
         check_positive(num_experts=self.num_experts, top_k=self.top_k, width=self.width)
@@ -207,6 +225,11 @@ class Experts:
             "mlp_in": (self.num_experts, width, 2 * self.width),
             "mlp_out": (self.num_experts, self.width, width),
         }
+
+    def bias_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of a layer's biases, by the same names; none without `bias`."""
+        shapes = self.kernel_shapes(width)
+        return {name: (*shapes[name][:-2], shapes[name][-1]) for name in ("router", "mlp_in", "mlp_out") if self.bias}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,6 +261,8 @@ class DecoderSpec:
     # None means D
     embedding_width: int | None = None
     soft_cap: float | None = None  # c in logits = c tanh(z / c), or None
+    # True if each logit has a bias: the last column of the readout, which multiplies a 1 behind the hidden state
+    head_bias: bool = False
 
     def __post_init__(self) -> None:
         check_positive(vocab_size=self.vocab_size, width=self.width, num_layers=self.num_layers)
@@ -270,6 +295,8 @@ class DecoderSpec:
             raise InputError(f"latent needs rotary positions on a part of each head, got {self.positions}")
         if self.soft_cap is not None:
             check_positive(soft_cap=self.soft_cap)
+        if self.head_bias and self.tied_head:
+            raise InputError("head_bias=True needs tied_head=False: the embedding has no column for biases")
 
     @property
     def max_length(self) -> int:
@@ -278,8 +305,13 @@ class DecoderSpec:
 
     @property
     def embedded_width(self) -> int:
-        """Width of token embeddings and readout."""
+        """Width of token embeddings, and of the readout without biases."""
         return self.embedding_width or self.width
+
+    @property
+    def readout_width(self) -> int:
+        """Columns of the readout, that of the biases included."""
+        return self.embedded_width + self.head_bias
 
     @property
     def mlps(self) -> tuple[Mlp | Experts, ...]:

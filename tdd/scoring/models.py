@@ -134,11 +134,11 @@ def provenance_of(model: Any) -> dict[str, Any]:
 
 def _beside(folder: pathlib.Path) -> dict[str, Any]:
     """What else a record says of a checkpoint: how weights are stored, an adapter that is merged, keys of config.json
-    that nothing reads."""
+    that nothing reads, tensors that are left out."""
     if "gguf_types" in (stored := stored_as(folder)):
         return dict(stored)
     from tdd.models.configuration import read_config
-    from tdd.models.families import FAMILIES, unread_keys
+    from tdd.models.families import FAMILIES, MULTIMODAL, unread_keys
     from tdd.models.weights import has_adapter
 
     adapter, config = None, read_config(folder / "config.json")
@@ -146,8 +146,12 @@ def _beside(folder: pathlib.Path) -> dict[str, Any]:
         from tdd.models.lora import adapter_of
 
         adapter = adapter_of(folder)
-    known = config.get("model_type") in tuple(FAMILIES)
+    known = config.get("model_type") in (*FAMILIES, *MULTIMODAL)
     found = {"adapter": adapter, "unread_config_keys": unread_keys(config) if known else None}
+    if config.get("model_type") in MULTIMODAL:
+        from tdd.models.families.multimodal import left_out
+
+        found["left_out"] = left_out(folder)
     return {**stored, **{name: value for name, value in found.items() if value}}
 
 

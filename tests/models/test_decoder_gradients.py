@@ -240,9 +240,12 @@ def test_no_logits_of_the_batch_and_no_gradients_in_memory():
     "name",
     [
         "gpt_neox, tied",
+        "gptj",
+        "falcon, as its 40B",
         "opt, as its 350M",
         "gemma2",
         "mixtral",
+        "gpt_oss",
         "olmoe",
         "qwen3_moe, plain probabilities",
         "qwen3_moe, dense layers",

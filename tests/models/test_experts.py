@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +12,17 @@ import rounding
 from decoder_specs import SPECS, VOCABULARY, perturbed_model, roundings
 
 from tdd.models import decoder, experts
-from tdd.models.experts import mixture, route
-from tdd.models.spec import Experts
+from tdd.models.experts import clamped_gate, mixture, route
+from tdd.models.spec import ClampedGate, Experts
 
 WIDTH = 6
-CHOICES = [Experts(5, 2, 7, "silu"), Experts(5, 3, 7, "silu", renormalised=False), Experts(3, 3, 4, "silu")]
+CHOICES = [
+    Experts(5, 2, 7, "silu"),
+    Experts(5, 3, 7, "silu", renormalised=False),
+    Experts(3, 3, 4, "silu"),
+    Experts(5, 2, 7, "silu", bias=True),
+    Experts(4, 2, 7, "silu", bias=True, clamped=ClampedGate(1.702, 0.8)),
+]
 
 
 def kernels_of(choice, seed=0, dtype=np.float32):
@@ -23,14 +30,19 @@ def kernels_of(choice, seed=0, dtype=np.float32):
     return {name: jnp.asarray(rng.normal(size=s), dtype) for name, s in choice.kernel_shapes(WIDTH).items()}
 
 
+def biases_of(choice, seed=2):
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(size=s), np.float32) for name, s in choice.bias_shapes(WIDTH).items()}
+
+
 def inputs_of(rows=3, length=11, seed=1):
     return np.random.default_rng(seed).normal(size=(rows, length, WIDTH)).astype(np.float32)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def ours(choice, kernels, inputs):
+def ours(choice, kernels, inputs, biases=None):
     with jax.default_matmul_precision("highest"):
-        return mixture(choice, jax.nn.silu, kernels, inputs, None)
+        return mixture(choice, jax.nn.silu, kernels, inputs, None, biases or {})
 
 
 def close(found, expected, lm):
@@ -60,28 +72,54 @@ def test_corrected_choices_leave_the_weights_alone():
     np.testing.assert_allclose(weights[0, 0], 2.5 * p[[4, 5, 2]] / p[[4, 5, 2]].sum(), rtol=1e-6)
 
 
-def reference(choice, kernels, inputs):
+def reference(choice, kernels, inputs, biases=None):
     """Every expert on every token, in float64; of a token's probabilities all but the k largest become 0."""
     x, router, mlp_in, mlp_out = (
         np.asarray(a, np.float64) for a in (inputs, *(kernels[name] for name in ("router", "mlp_in", "mlp_out")))
     )
-    scores = x @ router
+    b = {name: np.asarray((biases or {}).get(name, 0), np.float64) for name in ("router", "mlp_in", "mlp_out")}
+    scores = x @ router + b["router"]
     p = np.exp(scores - scores.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
     p = np.where(p >= np.sort(p, axis=-1)[..., -choice.top_k, None], p, 0)
     if choice.renormalised:
         p /= p.sum(-1, keepdims=True)
-    gate, up = np.split(np.einsum("btd,edf->btef", x, mlp_in), 2, axis=-1)
-    return np.einsum("btef,efd,bte->btd", gate / (1 + np.exp(-gate)) * up, mlp_out, p)
+    gate, up = np.split(np.einsum("btd,edf->btef", x, mlp_in) + b["mlp_in"], 2, axis=-1)
+    inner = gate / (1 + np.exp(-gate)) * up if choice.clamped is None else clamped_reference(choice.clamped, gate, up)
+    return np.einsum("bted,bte->btd", np.einsum("btef,efd->bted", inner, mlp_out) + b["mlp_out"], p)
+
+
+def clamped_reference(clamped, gate, up):
+    """One number at a time."""
+    found = np.empty(gate.shape)
+    for place in np.ndindex(gate.shape):
+        g = min(float(gate[place]), clamped.limit)
+        u = min(max(float(up[place]), -clamped.limit), clamped.limit)
+        found[place] = g / (1 + math.exp(-clamped.alpha * g)) * (u + 1)
+    return found
+
+
+def test_clamped_gate():
+    """On both sides of every limit, where a gate is limited from above alone."""
+    gate, up = (np.asarray(x, np.float32) for x in np.meshgrid(*[[-9.0, -7.0, -1.5, 0.0, 0.3, 7.0, 9.0]] * 2))
+    clamped = ClampedGate(1.702, 7.0)
+    expected = clamped_reference(clamped, gate, up)
+    found = np.asarray(clamped_gate(clamped, jnp.asarray(gate), jnp.asarray(up)))
+    rounding.assert_close(found, expected, roundings=12, scale=np.maximum(np.abs(expected), np.abs(gate)))
+    assert found[0, 0] != found[0, 1], "a gate below the limit's opposite is not clipped"
+    assert (found[:, -1] == found[:, -2]).all()
+    assert (found[0] == found[1]).all()
+    assert (found[-1] == found[-2]).all()
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("shape", [(3, 11), (1, 1), (2, 60)])
 def test_mixture(choice, shape):
     kernels, inputs = kernels_of(choice), inputs_of(*shape)
-    expected = reference(choice, kernels, inputs)
+    biases = biases_of(choice)
+    expected = reference(choice, kernels, inputs, biases)
     sums = 2 * WIDTH + choice.width + choice.num_experts + choice.top_k  # router, inner, outer, softmax, mixture
-    found = ours(choice, kernels, inputs)
+    found = ours(choice, kernels, inputs, biases)
     rounding.assert_close(found, expected, roundings=sums + 8, scale=np.abs(expected).max())  # exp and silu: 4 each
 
 

@@ -34,7 +34,11 @@ def test_published(tmp_path, name):
     assert family.to_spec(written) == spec
 
 
-STORED_AS = {"phi3, all turns": "llama", "qwen3_moe, no experts": "qwen3"}  # nothing tells the two apart
+STORED_AS = {  # nothing tells the two apart
+    "phi3, all turns": "llama",
+    "qwen3_moe, no experts": "qwen3",
+    "falcon, sequential, biases, all heads of keys": "gpt_neox",
+}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -86,7 +90,7 @@ def test_every_key_that_decides_is_used(model_type):
     ("changes", "message"),
     [
         ({"attention_chunk_size": 4}, "unknown keys attention_chunk_size: whether they change the computation cannot"),
-        ({"alibi": True, "transformers_version": "999.1.0"}, "unknown keys alibi"),
+        ({"alibi_slopes": True, "transformers_version": "999.1.0"}, "unknown keys alibi_slopes"),
         ({"quantization_config": {"bits": 4}}, "quantization_config of quant_method None, which is not dequantised"),
         ({"add_cross_attention": True}, "add_cross_attention=True, which changes"),
     ],
@@ -100,7 +104,7 @@ def test_unknown_keys(tmp_path, model_type, changes, message):
 def test_keys_that_nothing_reads(tmp_path, model_type, caplog):
     """They cannot change the computation: the spec is the same, and they are named once."""
     config = OF_FAMILY[model_type]
-    more = {"_model_name_or_path": "x", "unk_token_id": 0, "neftune_noise_alpha": 5.0, "alibi": True}
+    more = {"_model_name_or_path": "x", "unk_token_id": 0, "neftune_noise_alpha": 5.0, "alibi_slopes": True}
     assert spec_of(tmp_path, {**config, **more}) == spec_of(tmp_path, config)
     assert unread_keys({**config, **more}) == sorted(more)
     spec_of(tmp_path, {**config, **more})
@@ -169,12 +173,45 @@ REFUSED = {
     "experts in no layer": ("qwen3_moe", {"decoder_sparse_step": 0}, "decoder_sparse_step must be a positive number"),
     "clip of olmoe": ("olmoe", {"clip_qkv": 0.0}, "qkv_clip must be a positive number, got 0.0"),
     "heads of olmoe": ("olmoe", {"head_dim": 8}, "unknown keys head_dim"),
+    "gpt_oss activation": ("gpt_oss", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; supported: silu"),
+    "gpt_oss gate": ("gpt_oss", {"swiglu_limit": 0.0}, "limit must be a positive number, got 0.0"),
+    "gpt_oss experts of a token": (
+        "gpt_oss",
+        {"experts_per_token": 4},
+        "experts_per_token=4, but num_experts_per_tok=2",
+    ),
+    "gpt_oss window": ("gpt_oss", {"sliding_window": None}, "layers of type sliding_attention, but no window for them"),
     "more experts a token than there are": ("mixtral", {"num_experts_per_tok": 4}, "top_k=4 exceeds num_experts=3"),
     "no experts": ("qwen3_moe", {"num_experts": 0}, "num_experts must be a positive number, got 0"),
     "heads": ("llama", {"num_key_value_heads": 3}, "num_heads=4 must be a multiple of num_kv_heads=3"),
     "heads of neox": ("gpt_neox", {"num_attention_heads": 5}, "transformers accepts|multiple of num_attention_heads=5"),
     "attention types": ("gpt_neo", {"attention_types": [[["global"], 2]]}, "transformers accepts|one type"),
     "attention type": ("gpt_neo", {"attention_types": [[["global", "far", "local"], 1]]}, "type far is not supported"),
+    "gptj tied": ("gptj", {"tie_word_embeddings": True}, "head_bias=True needs tied_head=False"),
+    "gptj without rotation": ("gptj", {"rotary": False}, "rotary=False, which changes the computation"),
+    "gptj none turns": ("gptj", {"rotary_dim": 0}, "rotary_dim must be a positive number, got 0"),
+    "gptj more turn than there are": (
+        "gptj",
+        {"rotary_dim": 10},
+        "dim=10 coordinates cannot turn in a head of width 8",
+    ),
+    "falcon alibi": ("falcon", {"alibi": True}, "alibi=True, which changes the computation and is not supported"),
+    "falcon residual": (
+        "falcon",
+        {"apply_residual_connection_post_layernorm": True},
+        "apply_residual_connection_post_layernorm=True, which changes",
+    ),
+    "falcon norms": ("falcon", {"num_ln_in_parallel_attn": 2}, "num_ln_in_parallel_attn=2 needs new_decoder"),
+    "falcon number of norms": (
+        "falcon",
+        {"new_decoder_architecture": True, "num_ln_in_parallel_attn": 3},
+        "num_ln_in_parallel_attn must be 1 or 2, got 3",
+    ),
+    "falcon sequential": (
+        "falcon",
+        {"new_decoder_architecture": True, "parallel_attn": False},
+        "parallel_attn=False needs new_decoder_architecture=False",
+    ),
     "opt scale": ("opt", {"scale_embeddings": True}, "scale_embeddings=True, which changes"),
     "rope type": ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "longrope"),
     "mrope section": (

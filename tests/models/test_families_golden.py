@@ -54,7 +54,10 @@ def test_bfloat16_files_stay_close(tmp_path, tokens, name):
 @pytest.mark.torch
 @pytest.mark.parametrize(
     "name",
-    ["gpt_neo", "gpt_neox", "opt, as its 350M", "qwen3", "gemma2", "mixtral", "olmoe", "qwen3_moe, dense layers"],
+    [
+        *("gpt_neo", "gpt_neox", "gptj", "falcon, as its 40B", "opt, as its 350M", "qwen3", "gemma2"),
+        *("mixtral", "gpt_oss", "olmoe", "qwen3_moe, dense layers"),
+    ],
 )
 def test_the_record_is_torch(tmp_path, name):
     """Written anew by `python -m golden_logits`; what torch computes in float32 there rounds like ours."""

@@ -105,7 +105,17 @@ def test_bfloat16_shards_of_torch(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt2", "gpt_neo", "gpt_neox, tied", "opt, as its 350M", "llama, tied", "gemma2", "mixtral, window, tied"]
+    "name",
+    [
+        "gpt2",
+        "gpt_neo",
+        "gpt_neox, tied",
+        "falcon",
+        "opt, as its 350M",
+        "llama, tied",
+        "gemma2",
+        "mixtral, window, tied",
+    ],
 )
 def test_files_of_the_bare_model(tmp_path, name):
     """Saved without the head, the names lack their first word; tied models are complete all the same."""

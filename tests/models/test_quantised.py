@@ -14,6 +14,8 @@ from safetensors.numpy import save_file
 
 from tdd.models import dequantise
 from tdd.models.checkpoint import load
+from tdd.models.configuration import read_spec
+from tdd.models.families.tensors import slots
 from tdd.models.weights import has_infinite
 from tdd.validate import InputError
 
@@ -497,7 +499,26 @@ def test_an_adapter_beside_quantised_weights(tmp_path, name):
     assert not np.array_equal(found["layers"]["qkv"]["kernel"], without["layers"]["qkv"]["kernel"])
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3_moe", "gpt_neox"])
+def test_gpt_oss_in_blocks_of_4_bits(tmp_path):
+    """Stacks of experts whose gate and up alternate, beside biases that are stored plainly."""
+    config = {**family_files.CONFIGURATIONS["gpt_oss"], "hidden_size": 32, "intermediate_size": 32}
+    family, spec = read_spec(files.write_config(tmp_path / "spec", config, {}))
+    shapes = dict(pair for slot in slots(spec, family.names) for pair in slot.stored())
+    plain = family_files.tensors(shapes, "gpt_oss")
+    stored, draw = dict(plain), np.random.default_rng(0)
+    for name in [name for name in plain if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        number, inputs, outputs = shapes[name]
+        blocks, scales, weight = files.mxfp4(draw, (number, outputs, inputs))
+        del stored[name]
+        stored |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+        plain[name] = weight.swapaxes(1, 2)
+    excepted = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    scheme = {"quant_method": "mxfp4", "modules_to_not_convert": excepted}
+    quantised = files.write_config(tmp_path / "quantised", {**config, "quantization_config": scheme}, stored)
+    assert_same(load(quantised)[1], load(files.write_config(tmp_path / "plain", config, plain))[1])
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe", "gpt_neox", "deepseek_v3"])
 def test_families_in_8_bits(tmp_path, family):
     """Experts one by one, biases that stay, interleaved heads; LLaMA's files as of a model without its head."""
     config, plain = family_files.CONFIGURATIONS[family], {}

@@ -4,7 +4,17 @@ import dataclasses
 
 import pytest
 
-from tdd.models.spec import Attention, DecoderSpec, Experts, Latent, LayerNorm, LearnedPositions, Mlp, RotaryPositions
+from tdd.models.spec import (
+    Attention,
+    ClampedGate,
+    DecoderSpec,
+    Experts,
+    Latent,
+    LayerNorm,
+    LearnedPositions,
+    Mlp,
+    RotaryPositions,
+)
 from tdd.validate import InputError
 
 SPEC = DecoderSpec(10, 8, 2, LayerNorm(), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), Mlp(16, "relu"))
@@ -91,6 +101,7 @@ def test_frozen():
             "latent needs num_kv_heads equal to num_heads, and neither qk_norm nor qkv_clip",
         ),
         (lambda: Latent(6, 0), "value_dim must be a positive number, got 0"),
+        (lambda: dataclasses.replace(SPEC, head_bias=True), "head_bias=True needs tied_head=False"),
         (lambda: LayerNorm(-1.0), "eps must be a positive number, got -1.0"),
         (lambda: LearnedPositions("6"), "count must be a positive number, got '6'"),
         (lambda: Attention(0, 4, ()), "num_heads must be a positive number, got 0"),
@@ -101,6 +112,8 @@ def test_frozen():
             lambda: Experts(6, 3, 16, "silu", groups=3, kept_groups=1),
             "top_k=3 exceeds the 2 experts of kept_groups=1",
         ),
+        (lambda: ClampedGate(1.7, 0.0), "limit must be a positive number, got 0.0"),
+        (lambda: ClampedGate(-1.7, 7.0), "alpha must be a positive number, got -1.7"),
         (lambda: Experts(0, 1, 16, "silu"), "num_experts must be a positive number, got 0"),
         (lambda: Experts(4, 2, 16, "swish"), "activation='swish' is not supported"),
         (lambda: Mlp(True, "relu"), "width must be a positive number, got True"),

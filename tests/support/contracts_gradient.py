@@ -44,15 +44,23 @@ def with_experts(rng, m, length, num_experts):
     }
 
 
-def experts_call(inputs, cotangents, weight, experts):
-    blocks = grad_norm_experts.in_blocks(experts.reshape(-1), num_experts=weight.shape[0], rows=4)
+def experts_call(operation):
+    def call(inputs, cotangents, weight, experts):
+        blocks = grad_norm_experts.in_blocks(experts.reshape(-1), num_experts=weight.shape[0], rows=4)
 
-    def fun(inputs, weight, probe):
-        rows = grad_norm_experts.to_blocks(inputs.reshape(-1, inputs.shape[-1]), blocks)
-        outputs = grad_norm_experts.dense(rows, weight, probe, blocks)
-        return grad_norm_experts.from_blocks(outputs, blocks).reshape(cotangents.shape)
+        def fun(inputs, weight, probe):
+            rows = grad_norm_experts.to_blocks(inputs.reshape(-1, inputs.shape[-1]), blocks)
+            outputs = operation(rows, weight, probe, blocks)
+            return grad_norm_experts.from_blocks(outputs, blocks).reshape(cotangents.shape)
 
-    return probed(fun)(inputs, cotangents, weight)
+        return probed(fun)(inputs, cotangents, weight)
+
+    return call
+
+
+def with_biases_of_experts(rng, m, length, num_experts):
+    found = with_experts(rng, m, length, num_experts)
+    return found | {"inputs": whole(rng, m, length, 3), "weight": found["weight"][:, 0]}
 
 
 def softmax_terms(exact, arrays):
@@ -124,9 +132,19 @@ ENTRIES = [
     *[
         entry(
             "grad_norm_experts.dense",
-            experts_call,
+            experts_call(grad_norm_experts.dense),
             lambda rng, n, m, sizes=sizes: with_experts(rng, m, *sizes),
             ref.experts_dense,
+            label,
+        )
+        for label, sizes in {"": (LENGTH, 7), "several blocks": (19, 2)}.items()
+    ],
+    *[
+        entry(
+            "grad_norm_experts.add_bias",
+            experts_call(grad_norm_experts.add_bias),
+            lambda rng, n, m, sizes=sizes: with_biases_of_experts(rng, m, *sizes),
+            ref.experts_add_bias,
             label,
         )
         for label, sizes in {"": (LENGTH, 7), "several blocks": (19, 2)}.items()

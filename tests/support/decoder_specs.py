@@ -10,7 +10,17 @@ import rounding
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.rotary import RotaryPositions
-from tdd.models.spec import Attention, DecoderSpec, Experts, Latent, LayerNorm, LearnedPositions, Mlp, RmsNorm
+from tdd.models.spec import (
+    Attention,
+    ClampedGate,
+    DecoderSpec,
+    Experts,
+    Latent,
+    LayerNorm,
+    LearnedPositions,
+    Mlp,
+    RmsNorm,
+)
 
 VOCABULARY = 90
 REQUIRED = 1e-5  # the difference of logits from torch's that is allowed at most
@@ -41,6 +51,15 @@ SPECS = {
     ),
     "gpt_neox": _spec(
         LayerNorm(), RotaryPositions(POSITIONS, dim=2), {}, Mlp(48, "gelu"), tied_head=False, layout="parallel"
+    ),
+    "gptj": _spec(
+        LayerNorm(),
+        RotaryPositions(POSITIONS, dim=2, interleaved=True),
+        _PLAIN,
+        Mlp(48, "gelu_tanh"),
+        tied_head=False,
+        layout="shared",
+        head_bias=True,
     ),
     "opt": _spec(
         LayerNorm(),
@@ -146,6 +165,30 @@ SPECS = {
         RotaryPositions(POSITIONS, dim=2),
         {"latent": Latent(rank=6, value_dim=5), **_PLAIN},
         Experts(6, 2, 10, "silu", groups=3, kept_groups=2, scale=1.5, shared_width=9, corrected=True),
+    ),
+    "gpt_oss": _spec(
+        RmsNorm(1e-5),
+        RotaryPositions(POSITIONS, dim=4),
+        {"num_kv_heads": 2, "windows": (6, None), "sinks": True},
+        Experts(5, 2, 10, "silu", bias=True, clamped=ClampedGate(1.7, 0.4)),
+        tied_head=False,
+    ),
+    "deepseek with sinks and biases": _spec(  # no published family
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=2),
+        {"latent": Latent(rank=6, value_dim=5), "windows": (6, None), "sinks": True},
+        Experts(
+            *(6, 2, 10, "silu"),
+            groups=3,
+            kept_groups=2,
+            shared_width=9,
+            corrected=True,
+            bias=True,
+            clamped=ClampedGate(1.7, 0.4),
+        ),
+        tied_head=False,
+        head_bias=True,
+        logit_scale=2.5,
     ),
     "qwen3_moe, a dense layer": _spec(
         RmsNorm(),

@@ -22,6 +22,16 @@ _GPT_NEOX = {
     "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 32, "rotary_pct": 0.25,
     "rotary_emb_base": 100, "hidden_act": "gelu", "bos_token_id": None, "eos_token_id": None,
 }
+_GPTJ = {
+    "model_type": "gptj", "vocab_size": VOCABULARY, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2,
+    "rotary_dim": 6, "bos_token_id": None, "eos_token_id": None,
+}
+_FALCON = {
+    "model_type": "falcon", "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "max_position_embeddings": 32, "ffn_hidden_size": 40, "rope_theta": 100.0,
+    "bos_token_id": None, "eos_token_id": None,
+}
+_FALCON_40B = {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}
 _OPT = {
     "model_type": "opt", "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
     "ffn_dim": 40, "max_position_embeddings": 32, "word_embed_proj_dim": 16, "pad_token_id": 1,
@@ -103,6 +113,13 @@ _QWEN3_MOE = {
     **_QWEN3, "model_type": "qwen3_moe", "moe_intermediate_size": 20, "num_experts": 3, "num_experts_per_tok": 2,
     "norm_topk_prob": True,
 }
+_GPT_OSS = {
+    **_LLAMA, "model_type": "gpt_oss", "num_hidden_layers": 3, "head_dim": 6, "intermediate_size": 20,
+    "rope_theta": 100.0, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 5, "swiglu_limit": 0.3,
+    "rope_scaling": {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 2, "truncate": False,
+    },
+}
 _OLMOE = {
     **_LLAMA, "model_type": "olmoe", "intermediate_size": 20, "rope_theta": 1000.0, "num_experts": 5,
     "num_experts_per_tok": 2, "pad_token_id": 0,
@@ -122,6 +139,11 @@ CONFIGURATIONS = {
     "gpt_neox": _GPT_NEOX,
     "gpt_neox, sequential": {**_GPT_NEOX, "use_parallel_residual": False},
     "gpt_neox, tied": {**_GPT_NEOX, "tie_word_embeddings": True},
+    "gptj": _GPTJ,
+    "falcon": _FALCON,
+    "falcon, as its 40B": _FALCON_40B,
+    "falcon, as its 11B": {**_FALCON_40B, "num_ln_in_parallel_attn": 1, "tie_word_embeddings": False},
+    "falcon, sequential, biases": {**_FALCON, "parallel_attn": False, "bias": True},
     "opt": _OPT,
     "opt, as its 350M": {**_OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 8},
     "llama": {**_LLAMA, "rope_theta": 500000.0},
@@ -173,6 +195,7 @@ CONFIGURATIONS = {
     },
     "smollm3": _SMOLLM3,
     "mixtral": _MIXTRAL,
+    "gpt_oss": _GPT_OSS,
     "olmoe": {**_OLMOE, "clip_qkv": 0.5},
     "qwen3_moe": _QWEN3_MOE,
     "qwen3_moe, dense layers": {**_QWEN3_MOE, "num_hidden_layers": 4, "mlp_only_layers": [0, 3]},
@@ -180,10 +203,10 @@ CONFIGURATIONS = {
 """The parity table."""
 
 ONE_OF_EACH = [
-    "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma",
-    "gemma2", "gemma3_text", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "glm", "glm4", "granite",
-    "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
-    "mixtral", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
+    "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon, as its 40B", "opt, as its 350M", "llama", "mistral, window",
+    "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "glm",
+    "glm4", "granite", "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "mixtral", "gpt_oss", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
 ]
 
 VARIANTS = {
@@ -197,6 +220,17 @@ VARIANTS = {
     "gpt_neox, other base": {**_GPT_NEOX, "rotary_emb_base": 10000},
     "gpt_neox, linear rotary": {**_GPT_NEOX, "rope_scaling": {"type": "linear", "factor": 2.0}},
     "gpt_neox, fast gelu": {**_GPT_NEOX, "hidden_act": "gelu_fast"},
+    "gptj, all turns, relu": {**_GPTJ, "rotary_dim": 8, "activation_function": "relu"},
+    "gptj, two turn, inner width, epsilon": {**_GPTJ, "rotary_dim": 2, "n_inner": 40, "layer_norm_epsilon": 1e-1},
+    "falcon, sequential, biases, all heads of keys": {
+        **_FALCON, "multi_query": False, "parallel_attn": False, "bias": True,
+    },
+    "falcon, all heads of keys, relu": {**_FALCON, "multi_query": False, "activation": "relu"},
+    "falcon, as its 40B, biases, epsilon": {**_FALCON_40B, "bias": True, "layer_norm_epsilon": 1e-1},
+    "falcon, as its 40B, one head of keys, default width": {
+        **_FALCON_40B, "num_kv_heads": 1, "ffn_hidden_size": None, "rope_theta": 10000.0,
+    },
+    "falcon, as its 11B, biases": {**_FALCON_40B, "num_ln_in_parallel_attn": 1, "bias": True},
     "opt, norms behind": {**_OPT, "do_layer_norm_before": False},
     "opt, narrow embedding": {**_OPT, "word_embed_proj_dim": 8},
     "opt, no final norm": {**_OPT, "_remove_final_layer_norm": True},
@@ -340,6 +374,14 @@ VARIANTS = {
     "mixtral, one of seven experts": {**_MIXTRAL, "num_local_experts": 7, "num_experts_per_tok": 1},
     "mixtral, window, tied": {**_MIXTRAL, "sliding_window": 5, "tie_word_embeddings": True},
     "mixtral, own head width, gelu": {**_MIXTRAL, "head_dim": 6, "hidden_act": "gelu"},
+    "gpt_oss, other gate, all windows, one expert": {
+        **_GPT_OSS, "swiglu_limit": 7.0, "swiglu_alpha": 1.0, "num_experts_per_tok": 1,
+        "layer_types": ["sliding_attention"] * 3,
+    },
+    "gpt_oss, no attention biases, linear rotary, tied": {
+        **_GPT_OSS, "attention_bias": False, "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+        "tie_word_embeddings": True, "num_key_value_heads": 4,
+    },
     "olmoe, no clip": _OLMOE,
     "olmoe, renormalised, all heads of keys": {**_OLMOE, "norm_topk_prob": True, "num_key_value_heads": 4},
     "olmoe, biases, tied": {**_OLMOE, "clip_qkv": 0.5, "attention_bias": True, "tie_word_embeddings": True},

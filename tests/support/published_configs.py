@@ -2,7 +2,7 @@
 
 import math
 
-from tdd.models.spec import Experts, Latent
+from tdd.models.spec import ClampedGate, Experts, Latent
 
 # fmt: off
 _LLAMA = {
@@ -251,6 +251,22 @@ _STABLELM = {
     "tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.40.0.dev0", "use_cache": True,
     "use_parallel_residual": True, "use_qkv_bias": False, "vocab_size": 100352,
 }
+_FALCON_7B = {
+    "alibi": False, "apply_residual_connection_post_layernorm": False, "architectures": ["FalconForCausalLM"],
+    "attention_dropout": 0.0,
+    "auto_map": {
+        "AutoConfig": "configuration_falcon.FalconConfig",
+        "AutoModel": "modeling_falcon.FalconModel",
+        "AutoModelForSequenceClassification": "modeling_falcon.FalconForSequenceClassification",
+        "AutoModelForTokenClassification": "modeling_falcon.FalconForTokenClassification",
+        "AutoModelForQuestionAnswering": "modeling_falcon.FalconForQuestionAnswering",
+        "AutoModelForCausalLM": "modeling_falcon.FalconForCausalLM",
+    },
+    "bias": False, "bos_token_id": 11, "eos_token_id": 11, "hidden_dropout": 0.0, "hidden_size": 4544,
+    "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "falcon", "multi_query": True,
+    "new_decoder_architecture": False, "num_attention_heads": 71, "num_hidden_layers": 32, "parallel_attn": True,
+    "torch_dtype": "bfloat16", "transformers_version": "4.27.4", "use_cache": True, "vocab_size": 65024,
+}
 
 # name -> (config.json, what the spec must say: dotted attribute -> value)
 PUBLISHED = {
@@ -278,6 +294,34 @@ PUBLISHED = {
             "hidden_dropout": 0.0, "partial_rotary_factor": 0.25, "rope_scaling": None, "rope_theta": 10000,
         },
         {"positions.dim": 32, "positions.theta": 10000.0},
+    ),
+    "gpt-j-6b": (
+        {
+            "activation_function": "gelu_new", "architectures": ["GPTJForCausalLM"], "attn_pdrop": 0.0,
+            "bos_token_id": 50256, "embd_pdrop": 0.0, "eos_token_id": 50256, "gradient_checkpointing": False,
+            "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gptj", "n_embd": 4096, "n_head": 16,
+            "n_inner": None, "n_layer": 28, "n_positions": 2048, "resid_pdrop": 0.0, "rotary": True, "rotary_dim": 64,
+            "scale_attn_weights": True, "summary_activation": None, "summary_first_dropout": 0.1,
+            "summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True,
+            "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50, "temperature": 1.0}},
+            "tie_word_embeddings": False, "tokenizer_class": "GPT2Tokenizer",
+            "transformers_version": "4.18.0.dev0", "use_cache": True, "vocab_size": 50400,
+        },
+        {"mlp.width": 16384, "positions.dim": 64, "positions.interleaved": True, "head_bias": True, "max_length": 2048},
+    ),
+    "falcon-7b": (
+        _FALCON_7B,
+        {
+            "attention.num_kv_heads": 1, "mlp.width": 18176, "layout": "shared", "tied_head": True, "mlp.bias": False,
+            "positions.dim": 64, "max_length": 2048,
+        },
+    ),
+    "falcon-40b": (
+        {
+            **_FALCON_7B, "hidden_size": 8192, "num_attention_heads": 128, "num_hidden_layers": 60,
+            "new_decoder_architecture": True, "num_kv_heads": 8,
+        },
+        {"attention.num_kv_heads": 8, "layout": "parallel", "attention.head_dim": 64},
     ),
     "opt-125m": (_OPT, {"layout": "pre", "final_norm": True, "positions.offset": 2, "tied_head": True}),
     "opt-350m": (
@@ -455,6 +499,27 @@ PUBLISHED = {
     "mixtral-8x7b-v0.1": (
         _MIXTRAL,
         {"mlp": Experts(8, 2, 14336, "silu"), "positions.theta": 1e6, "attention.windows": (None,) * 32},
+    ),
+    "gpt-oss-20b": (
+        {
+            "architectures": ["GptOssForCausalLM"], "attention_bias": True, "attention_dropout": 0.0,
+            "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
+            "initial_context_length": 4096, "initializer_range": 0.02, "intermediate_size": 2880,
+            "layer_types": ["sliding_attention", "full_attention"] * 12, "max_position_embeddings": 131072,
+            "model_type": "gpt_oss", "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+            "num_key_value_heads": 8, "num_local_experts": 32, "output_router_logits": False, "pad_token_id": 199999,
+            "rms_norm_eps": 1e-05, "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+            "rope_scaling": {
+                "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+                "rope_type": "yarn", "truncate": False,
+            },
+            "swiglu_limit": 7.0, "tie_word_embeddings": False, "transformers_version": "4.55.0.dev0",
+            "use_cache": True, "vocab_size": 201088,
+        },
+        {
+            "mlp": Experts(32, 4, 2880, "silu", bias=True, clamped=ClampedGate(1.702, 7.0)), "attention.sinks": True,
+            "attention.windows": (128, None) * 12, "positions.scaling.truncate": False, "attention.head_dim": 64,
+        },
     ),
     "olmoe-1b-7b-0924": (
         _OLMOE,

@@ -2,7 +2,15 @@
 
 import numpy as np
 
-__all__ = ["OPERATIONS", "embedding_sqnorm", "experts_dense", "head", "readout_gradients", "tied_cross"]
+__all__ = [
+    "OPERATIONS",
+    "embedding_sqnorm",
+    "experts_add_bias",
+    "experts_dense",
+    "head",
+    "readout_gradients",
+    "tied_cross",
+]
 
 
 def squares(gradients):
@@ -41,6 +49,13 @@ def experts_dense(inputs, cotangents, weight, experts):
         np.einsum("bto,eio,bte->bti", g, w, own),
         squares(np.einsum("bti,bto,bte->beio", x, g, own)),
     )
+
+
+def experts_add_bias(inputs, cotangents, weight, experts):
+    """Each row plus its expert's bias, and one gradient of all biases an example."""
+    x, g, w = (np.asarray(a, np.float64) for a in (inputs, cotangents, weight))
+    own = experts[..., None] == np.arange(len(w))
+    return x + w[experts], g, squares(np.einsum("bto,bte->beo", g, own))
 
 
 def of_logits(hidden, readout, tokens, weights, soft_cap=None):

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import importlib
 import logging
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ class _Families(Mapping[str, Family]):
 
     _MODULES: Mapping[str, tuple[str, ...]] = {
         "gpt": ("gpt2", "gpt_neo", "gpt_neox", "opt"),
+        "gptj": ("gptj",),
+        "falcon": ("falcon",),
         "llama": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
         "gemma": ("gemma", "gemma2", "gemma3_text"),
         "cohere": ("cohere", "cohere2"),
@@ -36,6 +39,7 @@ class _Families(Mapping[str, Family]):
         "stablelm": ("stablelm",),
         "olmo": ("olmo", "olmo2", "olmo3"),
         "phi": ("phi3",),
+        "gpt_oss": ("gpt_oss",),
         "mixture": ("mixtral", "olmoe", "qwen3_moe"),
     }
 
@@ -54,6 +58,9 @@ class _Families(Mapping[str, Family]):
 
 FAMILIES: Mapping[str, Family] = _Families()
 """Supported families by `model_type`."""
+
+MULTIMODAL = ("gemma3", "llava", "qwen2_vl", "qwen2_5_vl")
+"""Types of models that see, of which the text decoder is read (`tdd.models.families.multimodal`)."""
 
 REQUIRED: Mapping[str, tuple[Any, ...]] = {
     "add_cross_attention": (False, None),
@@ -91,24 +98,41 @@ IGNORED = frozenset((_PROVENANCE + _TRAINING_AND_OTHER_HEADS + _GENERATION).spli
 
 
 def family_of_config(config: Mapping[str, Any], where: str) -> Family:
-    """The family of a config.json, the file `where`, after checking its keys.
+    """The family of a config.json, the file `where`, after checking its keys; that of the text decoder of a model that
+    sees.
 
     Raises:
       InputError: Unsupported or missing `model_type`, an unknown key, or a value that is not implemented.
     """
     model_type = config.get("model_type")
+    if model_type in MULTIMODAL:
+        from tdd.models.families.multimodal import text_family
+
+        return text_family(config, where)
     if model_type not in tuple(FAMILIES):  # it may be anything, a list too
         named = "no model_type" if model_type is None else f"model_type {model_type!r}, which is not supported"
-        raise InputError(f"{where} has {named}; supported architectures: {', '.join(FAMILIES)}")
+        raise InputError(f"{where} has {named}; supported architectures: {', '.join((*FAMILIES, *MULTIMODAL))}")
     family = FAMILIES[model_type]
-    required = {**REQUIRED, **family.required}
-    for key, allowed in required.items():
+    check_keys(config, where, family.model_type, known=family.used | family.ignored, required=family.required)
+    return family
+
+
+def check_keys(
+    config: Mapping[str, Any],
+    where: str,
+    model_type: str,
+    *,
+    known: frozenset[str],
+    required: Mapping[str, tuple[Any, ...]] = types.MappingProxyType({}),
+) -> None:
+    """Every key of a configuration is known, has one of the values that it must have, or is read by nothing."""
+    for key, allowed in {**REQUIRED, **required}.items():
         if key in config and config[key] not in allowed:
             raise InputError(
                 f"{where} has {key}={config[key]!r}, which changes the computation and is not supported; "
                 f"supported: {' or '.join(map(repr, allowed))}"
             )
-    left = sorted(config.keys() - family.used - family.ignored - IGNORED - required.keys())
+    left = sorted(config.keys() - known - IGNORED - REQUIRED.keys() - required.keys())
     unknown = [key for key in left if _is_read(key, model_type, config)]
     if unknown:
         raise InputError(
@@ -116,14 +140,21 @@ def family_of_config(config: Mapping[str, Any], where: str) -> Family:
             "be told; remove them if they do not"
         )
     _log_unread(where, tuple(left))
-    return family
 
 
 def unread_keys(config: Mapping[str, Any]) -> list[str]:
     """The keys of a supported config.json that neither transformers nor this package reads, sorted."""
+    if config["model_type"] in MULTIMODAL:
+        from tdd.models.families.multimodal import parts
+
+        return sorted({key for part, own in parts(config) for key in _unread(part, *own)})
     family = FAMILIES[config["model_type"]]
-    left = config.keys() - family.used - family.ignored - IGNORED - REQUIRED.keys() - family.required.keys()
-    return sorted(key for key in left if not _is_read(key, family.model_type, config))
+    return _unread(config, family.model_type, family.used | family.ignored | family.required.keys())
+
+
+def _unread(config: Mapping[str, Any], model_type: str, known: frozenset[str]) -> list[str]:
+    left = config.keys() - known - IGNORED - REQUIRED.keys()
+    return sorted(key for key in left if not _is_read(key, model_type, config))
 
 
 def _is_read(key: str, model_type: str, config: Mapping[str, Any]) -> bool:

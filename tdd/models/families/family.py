@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tdd.models.families.rope import rope_parameters
@@ -83,11 +83,24 @@ class Family:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     bare_prefix: str = ""  # what files of a model without its head omit from all names; "" means `names.base`
     mlp: type[Mlp | Experts] = Mlp  # type of its perceptrons
+    # beginnings of names of tensors in files of a larger model -> those in files of this one, or None for tensors that
+    # no text meets
+    within: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def used(self) -> frozenset[str]:
         """All configuration keys that decide the spec."""
         return (frozenset(dataclasses.astuple(self.keys)) - {""}) | self.own_keys
+
+    def own_names(self, names: Iterable[str]) -> dict[str, str]:
+        """Names of tensors as files of this model alone have them -> those in the files; without what no text meets."""
+        found: dict[str, str] = {}
+        for name in sorted(names):
+            old, new = next((pair for pair in self.within if name.startswith(pair[0])), ("", ""))
+            if new is not None:
+                own = new + name.removeprefix(old)
+                found[name if own in found else own] = name  # a second spelling stays, and is reported as too many
+        return found
 
     def to_config(self, spec: DecoderSpec) -> dict[str, Any] | None:
         """The configuration of a spec, with every key that `to_spec` reads; None if the family cannot express it."""
@@ -111,7 +124,7 @@ class Family:
             keys.eps: spec.norm.eps,
             keys.tied_head: spec.tied_head,
         }
-        if isinstance(spec.positions, RotaryPositions):
+        if "rope_parameters" in self.used and isinstance(spec.positions, RotaryPositions):
             values["rope_parameters"] = rope_parameters(spec.positions)
         common = {key: value for key, value in values.items() if key}
         return {"model_type": self.model_type, "architectures": [self.architecture], **common, **own_keys}

@@ -13,7 +13,7 @@ from tdd.models.families.tensors import TensorNames
 from tdd.models.spec import DecoderSpec, LayerNorm, LearnedPositions, RotaryPositions
 
 
-def _with_mlp_width(config: Mapping[str, Any], keys: Keys) -> Mapping[str, Any]:
+def with_mlp_width(config: Mapping[str, Any], keys: Keys) -> Mapping[str, Any]:
     """Fill in the default inner width, four times the width."""
     return config if config[keys.mlp_width] is not None else {**config, keys.mlp_width: 4 * config[keys.width]}
 
@@ -52,7 +52,7 @@ def _gpt2_spec(config: Mapping[str, Any]) -> DecoderSpec:
         config["scale_attn_by_inverse_layer_idx"],
     )
     norm, positions = LayerNorm(config["layer_norm_epsilon"]), LearnedPositions(config["n_positions"])
-    return spec_of(_with_mlp_width(config, _GPT2_KEYS), _GPT2_KEYS, norm, positions, attention={"scales": scales})
+    return spec_of(with_mlp_width(config, _GPT2_KEYS), _GPT2_KEYS, norm, positions, attention={"scales": scales})
 
 
 def _gpt2_config(spec: DecoderSpec) -> dict[str, Any] | None:
@@ -100,7 +100,7 @@ _GPT_NEO_WINDOW = 256
 def _gpt_neo_spec(config: Mapping[str, Any]) -> DecoderSpec:
     num_layers = config["num_layers"]
     return spec_of(
-        _with_mlp_width(config, _GPT_NEO_KEYS),
+        with_mlp_width(config, _GPT_NEO_KEYS),
         _GPT_NEO_KEYS,
         LayerNorm(config["layer_norm_epsilon"]),
         LearnedPositions(config["max_position_embeddings"]),

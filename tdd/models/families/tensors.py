@@ -20,35 +20,61 @@ class Piece:
     name: str
     shape: tuple[int, ...]
     transposed: bool = False  # true if the parameter has the last two axes in reverse order
-    # number of heads H whose queries, keys and values are stored head by head along the first axis, (H, 3, d), where
-    # the parameter has all queries, then all keys, then all values; 0 for any other tensor
+    # number of groups G of heads that are stored one by one along the first axis, each with its queries, its key and
+    # its value, (G, queries + 2, d), where the parameter has all queries, then all keys, then all values; 0 for any
+    # other tensor
     interleaved: int = 0
+    queries: int = 1  # query heads of a group
+    column: bool = False  # true if a vector is one column of the parameter
+    # true if entries of gate and up alternate along the last axis, where the parameter has all of the gate first
+    alternating: bool = False
 
     @property
     def part_shape(self) -> tuple[int, ...]:
         """Shape of the part of the parameter."""
+        if self.column:
+            return (*self.shape, 1)
         return _turned(self.shape) if self.transposed else self.shape
 
     def to_part(self, stored: np.ndarray) -> np.ndarray:
         """Stored tensor -> part of the parameter; a view unless interleaved."""
         if self.interleaved:
-            by_head = stored.reshape(self.interleaved, 3, -1, *self.shape[1:])
-            stored = by_head.swapaxes(0, 1).reshape(self.shape)
+            stored = self._heads(stored)[self._order].reshape(self.shape)
+        if self.column:
+            return stored[..., None]
+        if self.alternating:
+            return np.concatenate([stored[..., ::2], stored[..., 1::2]], axis=-1)
         return stored.swapaxes(-1, -2) if self.transposed else stored
 
     def cut(self, index: tuple[slice, ...], read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """A slice of the part of the parameter; `read` takes a slice of the stored tensor."""
         if self.interleaved:
             return self.to_part(read((slice(None),) * len(self.shape)))[index]
+        if self.column:
+            return read(index[:-1])[..., None]
+        if self.alternating:
+            return self.to_part(read((*index[:-1], slice(None))))[..., index[-1]]
         return read(_turned(index)).swapaxes(-1, -2) if self.transposed else read(index)
 
     def to_stored(self, part: np.ndarray) -> np.ndarray:
         """The inverse of `to_part`."""
+        if self.column:
+            return part[..., 0]
+        if self.alternating:
+            return np.stack(np.split(part, 2, axis=-1), axis=-1).reshape(self.shape)
         stored = part.swapaxes(-1, -2) if self.transposed else part
         if self.interleaved:
-            by_kind = stored.reshape(3, self.interleaved, -1, *self.shape[1:])
-            stored = by_kind.swapaxes(0, 1).reshape(self.shape)
+            stored = self._heads(stored)[np.argsort(self._order)].reshape(self.shape)
         return stored
+
+    def _heads(self, rows: np.ndarray) -> np.ndarray:
+        return rows.reshape(self.interleaved * (self.queries + 2), -1, *self.shape[1:])
+
+    @property
+    def _order(self) -> np.ndarray:
+        """The numbers, in the files, of all query heads, then all heads of keys, then all of values."""
+        places = np.arange(self.interleaved * (self.queries + 2)).reshape(self.interleaved, -1)
+        return np.concatenate([places[:, : self.queries].ravel(), places[:, -2], places[:, -1]])
 
 
 def _turned(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -178,6 +204,7 @@ class TensorNames:
     # norm of each part: before it, after the sum in a "post" layout, or of its output in a "branch" layout
     attention_norm: str = "input_layernorm"
     mlp_norm: str = "post_attention_layernorm"
+    parallel_norms: tuple[str, ...] = ()  # both of them in a "parallel" layout, if they have other names there
     attention_post_norm: str = ""  # norm of the part's output in a "sandwich" layout
     mlp_post_norm: str = ""
     # one projection with all three, or those of queries, keys and values
@@ -203,10 +230,13 @@ class TensorNames:
     query_up: str = ""  # in place of `query` behind `query_down`
     kv_down: str = ""
     kv_up: str = ""
+    experts_inputs_first: bool = False  # true if stacks are [E, in, out] instead, with gate and up in turn
+    sinks: str = "self_attn.sinks"  # of attention; without ".weight"
     final_norm: str = "norm"
     head: str = "lm_head"
     inputs_first: bool = False  # true if kernels are stored [in, out] instead of [out, in]
-    heads_interleaved: bool = False  # true if the one projection `qkv` is stored head by head
+    # true if the one projection `qkv` is stored by heads of keys, each with its queries, its key and its value
+    heads_interleaved: bool = False
 
 
 STACKS = {"experts_in": ("mlp.experts.gate_up_proj",), "experts_out": "mlp.experts.down_proj", "router": "mlp.gate"}
@@ -241,15 +271,19 @@ def _trunk(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
     if spec.final_norm:
         yield from _norm(spec, "final_norm", base + names.final_norm, width)
     if not spec.tied_head:
-        yield matrix(("head", "kernel"), names.head, spec.vocab_size, embedded)
+        biases = (Piece(f"{names.head}.bias", (spec.vocab_size,), column=True),) if spec.head_bias else ()
+        yield Slot(("head", "kernel"), (Piece(f"{names.head}.weight", (spec.vocab_size, embedded)), *biases))
 
 
 def _layer(spec: DecoderSpec, names: TensorNames, mlp: Mlp | Experts) -> Iterator[Slot]:
     """The parameters of one layer, whose paths begin with the name of its stack."""
     attention, width = spec.attention, spec.width
-    norms: dict[str, tuple[str, int]] = {"attention_norm": (names.attention_norm, width)}
+    before = names.attention_norm, names.mlp_norm
+    if spec.layout == "parallel" and names.parallel_norms:
+        before = names.parallel_norms
+    norms: dict[str, tuple[str, int]] = {"attention_norm": (before[0], width)}
     if spec.layout != "shared":
-        norms["mlp_norm"] = (names.mlp_norm, width)
+        norms["mlp_norm"] = (before[1], width)
     if spec.layout == "sandwich":
         norms["attention_post_norm"] = (names.attention_post_norm, width)
         norms["mlp_post_norm"] = (names.mlp_post_norm, width)
@@ -270,8 +304,11 @@ def _layer(spec: DecoderSpec, names: TensorNames, mlp: Mlp | Experts) -> Iterato
     if attention.latent is not None:
         yield from _latent(spec, names, attention.latent)
     else:
-        yield from _dense(names, "qkv", names.qkv, width, attention.qkv_widths, attention.qkv_bias, attention.num_heads)
+        groups = attention.kv_heads, attention.num_heads // attention.kv_heads
+        yield from _dense(names, "qkv", names.qkv, width, attention.qkv_widths, attention.qkv_bias, groups)
     yield from _dense(names, "attention_out", (names.attention_out,), mixed, (width,), attention.out_bias)
+    if attention.sinks:
+        yield Slot(("sinks", "bias"), (Piece(names.base + names.layer + names.sinks, (attention.num_heads,)),))
     if isinstance(mlp, Experts):
         yield from _experts(names, mlp, width)
         if mlp.shared_width:
@@ -322,6 +359,8 @@ def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]
     yield Slot(("router", "kernel"), (router,))
     if experts.corrected:
         yield Slot(("correction", "kernel"), (Piece(prefix + names.correction, (number,)),))
+    if experts.bias:
+        yield Slot(("router", "bias"), (Piece(f"{prefix}{names.router}.bias", (number,)),))
     for path, stored, inputs, outputs in (
         ("mlp_in", names.experts_in, width, 2 * experts.width),
         ("mlp_out", (names.experts_out,), experts.width, width),
@@ -329,6 +368,12 @@ def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]
         if "{expert}" in stored[0]:
             pieces = tuple(Piece(f"{prefix}{name}.weight", (outputs // len(stored), inputs), True) for name in stored)
             yield Slot((path, "kernel"), pieces, experts=number)
+        elif names.experts_inputs_first:
+            both = path == "mlp_in"
+            yield Slot((path, "kernel"), (Piece(prefix + stored[0], (number, inputs, outputs), alternating=both),))
+            if experts.bias:
+                bias = Piece(f"{prefix}{stored[0]}_bias", (number, outputs), alternating=both)
+                yield Slot((path, "bias"), (bias,))
         else:
             yield Slot((path, "kernel"), (Piece(prefix + stored[0], (number, outputs, inputs), True),))
 
@@ -340,20 +385,23 @@ def _dense(
     inputs: int,
     outputs: tuple[int, ...],
     bias: bool,
-    heads: int = 0,
+    groups: tuple[int, int] = (0, 1),
 ) -> Iterator[Slot]:
-    """Kernel and bias of one projection, stored as one tensor or as one for each of `outputs`."""
+    """Kernel and bias of one projection, stored as one tensor or as one for each of `outputs`.
+
+    `groups` are the heads of keys and the queries of each.
+    """
     if len(stored) == 1:
         outputs = (sum(outputs),)
-    interleaved = heads if names.heads_interleaved else 0
+    interleaved, queries = groups if names.heads_interleaved else (0, 1)
     kernels, biases = [], []
     for name, size in zip(stored, outputs, strict=True):
         name = names.base + names.layer + name
         if names.inputs_first:
             kernels.append(Piece(f"{name}.weight", (inputs, size)))
         else:
-            kernels.append(Piece(f"{name}.weight", (size, inputs), True, interleaved))
-        biases.append(Piece(f"{name}.bias", (size,), False, interleaved))
+            kernels.append(Piece(f"{name}.weight", (size, inputs), True, interleaved, queries))
+        biases.append(Piece(f"{name}.bias", (size,), False, interleaved, queries))
     yield Slot((path, "kernel"), tuple(kernels))
     if bias:
         yield Slot((path, "bias"), tuple(biases))

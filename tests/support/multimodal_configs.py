@@ -1,0 +1,130 @@
+"""Small configurations of models that see, in the keys of published config.json files."""
+
+from family_configs import _GEMMA3, _LLAMA, _MISTRAL, _QWEN2
+
+# fmt: off
+_SIGLIP = {
+    "model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "image_size": 8, "patch_size": 4,
+}
+_CLIP = {**_SIGLIP, "model_type": "clip_vision_model", "projection_dim": 8}
+_QWEN_TEXT = {
+    **_QWEN2, "num_attention_heads": 2, "num_key_value_heads": 1, "use_sliding_window": False, "sliding_window": 5,
+    "max_window_layers": 1, "rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]},
+}
+_QWEN = {
+    **_QWEN_TEXT, "model_type": "qwen2_vl", "image_token_id": 40, "video_token_id": 41, "vision_start_token_id": 42,
+    "vision_end_token_id": 43, "vision_token_id": 44,
+    "vision_config": {"depth": 1, "embed_dim": 8, "hidden_size": 16, "mlp_ratio": 2, "num_heads": 2, "patch_size": 4},
+}
+_QWEN25 = {
+    **_QWEN, "model_type": "qwen2_5_vl", "rope_theta": 100.0,
+    "vision_config": {
+        "depth": 1, "hidden_size": 8, "intermediate_size": 12, "out_hidden_size": 16, "num_heads": 2, "patch_size": 4,
+        "fullatt_block_indexes": [0],
+    },
+}
+_GEMMA = {
+    "model_type": "gemma3", "text_config": _GEMMA3, "vision_config": _SIGLIP, "mm_tokens_per_image": 4,
+    "image_token_index": 40, "boi_token_index": 41, "eoi_token_index": 42, "eos_token_id": [1, 2],
+}
+_LLAVA = {
+    "model_type": "llava", "text_config": _LLAMA, "vision_config": _CLIP, "image_token_index": 40, "ignore_index": -100,
+    "projector_hidden_act": "gelu", "vision_feature_layer": -1, "vision_feature_select_strategy": "default",
+}
+
+
+def _nested(config):
+    """As later files have it: the keys of the decoder in an object of their own, and some of them still beside it."""
+    text = {key: value for key, value in config.items() if key in _QWEN_TEXT}
+    around = {key: value for key, value in config.items() if key not in _QWEN_TEXT or key == "hidden_size"}
+    return {**around, "model_type": config["model_type"], "text_config": {**text, "model_type": "qwen2_vl_text"}}
+
+
+CONFIGURATIONS = {
+    "gemma3": _GEMMA,
+    "gemma3, other layers": {
+        **_GEMMA, "text_config": {
+            **_GEMMA3, "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+        },
+    },
+    "gemma3, untied": {**_GEMMA, "tie_word_embeddings": False},
+    "llava": _LLAVA,
+    "llava, tied": {**_LLAVA, "tie_word_embeddings": True},
+    "llava, mistral": {**_LLAVA, "text_config": {**_MISTRAL, "sliding_window": 5}},
+    "qwen2_vl": _QWEN,
+    "qwen2_vl, nested": _nested(_QWEN),
+    "qwen2_vl, windows, tied": {**_QWEN, "use_sliding_window": True, "tie_word_embeddings": True},
+    "qwen2_5_vl": _QWEN25,
+    "qwen2_5_vl, other sections": {**_QWEN25, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}},
+    "qwen2_5_vl, windows, tied": {**_QWEN25, "use_sliding_window": True, "tie_word_embeddings": True},
+}
+
+PUBLISHED = {
+    "gemma-3-4b-it": (
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999, "eoi_token_index": 256000,
+            "eos_token_id": [1, 106], "image_token_index": 262144, "initializer_range": 0.02,
+            "mm_tokens_per_image": 256, "model_type": "gemma3", "torch_dtype": "bfloat16",
+            "transformers_version": "4.50.0.dev0",
+            "text_config": {
+                "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
+            },
+            "vision_config": {
+                "hidden_size": 1152, "image_size": 896, "intermediate_size": 4304, "model_type": "siglip_vision_model",
+                "num_attention_heads": 16, "num_hidden_layers": 27, "patch_size": 14, "vision_use_head": False,
+            },
+        },
+        {
+            "vocab_size": 262208, "attention.windows": ((1024,) * 5 + (None,)) * 5 + (1024,) * 4, "tied_head": True,
+            "positions.scaling.factor": 8.0, "attention.num_heads": 8,
+        },
+    ),
+    "llava-1.5-7b-hf": (
+        {
+            "architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, "image_token_index": 32000,
+            "model_type": "llava", "pad_token_id": 32001, "projector_hidden_act": "gelu",
+            "text_config": {
+                "_name_or_path": "lmsys/vicuna-7b-v1.5", "architectures": ["LlamaForCausalLM"],
+                "max_position_embeddings": 4096, "model_type": "llama", "rms_norm_eps": 1e-05, "torch_dtype": "float16",
+                "vocab_size": 32064,
+            },
+            "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.36.0.dev0",
+            "vision_config": {
+                "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "model_type": "clip_vision_model",
+                "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768,
+                "vocab_size": 32000,
+            },
+            "vision_feature_layer": -2, "vision_feature_select_strategy": "default", "vocab_size": 32064,
+        },
+        {"vocab_size": 32064, "width": 4096, "max_length": 4096, "tied_head": False},
+    ),
+    "qwen2-vl-7b-instruct": (
+        {
+            "architectures": ["Qwen2VLForConditionalGeneration"], "attention_dropout": 0.0, "bos_token_id": 151643,
+            "eos_token_id": 151645, "vision_start_token_id": 151652, "vision_end_token_id": 151653,
+            "vision_token_id": 151654, "image_token_id": 151655, "video_token_id": 151656, "hidden_act": "silu",
+            "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 18944,
+            "max_position_embeddings": 32768, "max_window_layers": 28, "model_type": "qwen2_vl",
+            "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+            "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+            "transformers_version": "4.41.2", "use_cache": True, "use_sliding_window": False,
+            "vision_config": {
+                "depth": 32, "embed_dim": 1280, "mlp_ratio": 4, "num_heads": 16, "in_chans": 3, "hidden_size": 3584,
+                "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "temporal_patch_size": 2,
+            },
+            "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vocab_size": 152064,
+        },
+        {"positions.theta": 1e6, "positions.scaling": None, "attention.windows": (None,) * 28, "tied_head": False},
+    ),
+}
+# fmt: on
+
+LAYOUTS = {
+    "gemma3": [("language_model.model.", "language_model.", ""), ("model.language_model.", "", "model.")],
+    "llava": [("language_model.model.", "language_model.", ""), ("model.language_model.", "", "model.")],
+    "qwen2_vl": [("model.", "", ""), ("model.language_model.", "", "model.")],
+    "qwen2_5_vl": [("model.", "", ""), ("model.language_model.", "", "model.")],
+}
+"""Beginnings of names of the decoder, of its head, and of the towers, in published and in later files."""
