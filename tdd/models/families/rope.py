@@ -204,8 +204,9 @@ def _check_parameters(config: Mapping[str, Any], parameters: Any, *, partial: bo
             f"rope_parameters have unknown keys {', '.join(unknown)} for rope_type={kind!r}: whether they change the "
             "computation cannot be told; remove them if they do not"
         )
+    given = {"partial_rotary_factor": 1.0, **parameters}
     for old, new in _OLD_KEYS:
-        check_agrees(config, old, parameters.get(new), f"rope_parameters.{new}")
+        check_agrees(config, old, given[new], f"rope_parameters.{new}")
     if kind == "llama3" and not parameters["high_freq_factor"] > parameters["low_freq_factor"]:
         raise InputError(
             f"high_freq_factor={parameters['high_freq_factor']} must exceed "
