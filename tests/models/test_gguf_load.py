@@ -1,5 +1,7 @@
 """Models of GGUF files: the parameters and the architecture of the same model in safetensors."""
 
+import sys
+
 import family_files
 import gguf_files
 import jax
@@ -196,10 +198,7 @@ def test_slices_are_those_of_the_whole(tmp_path):
 
 
 def test_the_package_that_dequantises_is_named(tmp_path, monkeypatch):
-    import importlib.util
-
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "gguf" else found(name, *rest))
+    monkeypatch.setitem(sys.modules, "gguf", None)
     file, _ = quantised(tmp_path / "model.gguf", "Q8_0")
     with pytest.raises(InputError, match=r"type Q8_0, and the package gguf reads them: pip install 'tdd\[gguf\]'"):
         load(file)
