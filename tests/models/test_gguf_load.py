@@ -197,6 +197,32 @@ def test_slices_are_those_of_the_whole(tmp_path):
         np.testing.assert_array_equal(stored.cut(name, index), stored.read(name)[index])
 
 
+def test_every_type_that_the_package_reads(monkeypatch):
+    """Rows are dequantised block by block, here two at a time; blocks of random bytes may hold anything."""
+    gguf = pytest.importorskip("gguf")
+    from tdd.models.gguf import tensors
+    from tdd.models.gguf.header import KINDS, Header, StoredTensor
+
+    monkeypatch.setattr(tensors, "_BLOCK", 1024)
+    refused, random = set(), np.random.default_rng(0)
+    for number, kind in KINDS.items():
+        if kind.numbers == 1:
+            continue
+        data = random.integers(0, 256, 5 * 512 // kind.numbers * kind.size, np.uint8)
+        header = Header({}, {"m": StoredTensor((5, 512), number, 0, len(data))}, data)
+        try:
+            stored = tensors.GgufTensors(header, {"m": tensors.Form("m")}, "file")
+        except InputError as error:
+            assert f"type {kind.name}, which the installed gguf does not read" in str(error)
+            refused.add(kind.name)
+            continue
+        with np.errstate(all="ignore"):
+            whole = gguf.dequantize(data.reshape(5, -1), gguf.GGMLQuantizationType(number))
+        np.testing.assert_array_equal(stored.read("m"), whole)
+        np.testing.assert_array_equal(stored.cut("m", (slice(1, 4), slice(7, 300))), whole[1:4, 7:300])
+    assert {"Q8_1", "Q8_K"} <= refused <= {"Q8_1", "Q8_K", "MXFP4", "NVFP4"}
+
+
 def test_the_package_that_dequantises_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     file, _ = quantised(tmp_path / "model.gguf", "Q8_0")
