@@ -1,5 +1,7 @@
 """Models of GGUF files: the parameters and the architecture of the same model in safetensors."""
 
+import sys
+
 import family_files
 import gguf_files
 import jax
@@ -195,11 +197,34 @@ def test_slices_are_those_of_the_whole(tmp_path):
         np.testing.assert_array_equal(stored.cut(name, index), stored.read(name)[index])
 
 
-def test_the_package_that_dequantises_is_named(tmp_path, monkeypatch):
-    import importlib.util
+def test_every_type_that_the_package_reads(monkeypatch):
+    """Rows are dequantised block by block, here two at a time; blocks of random bytes may hold anything."""
+    gguf = pytest.importorskip("gguf")
+    from tdd.models.gguf import tensors
+    from tdd.models.gguf.header import KINDS, Header, StoredTensor
 
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "gguf" else found(name, *rest))
+    monkeypatch.setattr(tensors, "_BLOCK", 1024)
+    members = gguf.GGMLQuantizationType.__members__
+    unread = {"Q8_1", "Q8_K"} | {kind.name for kind in KINDS.values() if kind.name not in members}
+    random = np.random.default_rng(0)
+    for number, kind in KINDS.items():
+        if kind.numbers == 1:
+            continue
+        data = random.integers(0, 256, 5 * 512 // kind.numbers * kind.size, np.uint8)
+        header = Header({}, {"m": StoredTensor((5, 512), number, 0, len(data))}, data)
+        if kind.name in unread:
+            with pytest.raises(InputError, match=f"type {kind.name}, which the installed gguf does not read"):
+                tensors.GgufTensors(header, {"m": tensors.Form("m")}, "file")
+            continue
+        stored = tensors.GgufTensors(header, {"m": tensors.Form("m")}, "file")
+        with np.errstate(all="ignore"):
+            whole = gguf.dequantize(data.reshape(5, -1), gguf.GGMLQuantizationType(number))
+        np.testing.assert_array_equal(stored.read("m"), whole)
+        np.testing.assert_array_equal(stored.cut("m", (slice(1, 4), slice(7, 300))), whole[1:4, 7:300])
+
+
+def test_the_package_that_dequantises_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gguf", None)
     file, _ = quantised(tmp_path / "model.gguf", "Q8_0")
     with pytest.raises(InputError, match=r"type Q8_0, and the package gguf reads them: pip install 'tdd\[gguf\]'"):
         load(file)
@@ -246,11 +271,19 @@ def test_metadata_that_cannot_be_used(tmp_path, metadata, words):
     assert "\n" not in str(error.value)
 
 
-def test_tensors_of_another_model(tmp_path):
-    file = gguf_files.write_family(
-        tmp_path / "model.gguf", "llama", tensors={"blk.0.ssm_a.weight": (np.zeros(4, np.float32), "F32")}
-    )
-    with pytest.raises(InputError, match=r"1 tensors that the architecture has not: blk\.0\.ssm_a\.weight"):
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("llama", "blk.0.ssm_a.weight"),
+        ("llama", "rope_factors_long.weight"),  # of Phi 3 alone; where nothing reads them they are not left out
+        ("gpt2", "rope_freqs.weight"),
+        ("llama", "blk.00.attn_q.weight"),
+        ("llama", "blk.0.post_attention_norm.weight"),
+    ],
+)
+def test_tensors_of_another_model(tmp_path, name, tensor):
+    file = gguf_files.write_family(tmp_path / "model.gguf", name, tensors={tensor: (np.ones(4, np.float32), "F32")})
+    with pytest.raises(InputError, match=f"1 tensors that the architecture has not: {tensor}"):
         load(file)
 
 

@@ -24,9 +24,6 @@ from tdd.validate import InputError, some
 
 _LONG_FACTORS = {"long_factor": "rope_factors_long.weight", "short_factor": "rope_factors_short.weight"}
 _FREQUENCY_FACTORS = "rope_freqs.weight"
-_TAKEN_IN = {_FREQUENCY_FACTORS, *_LONG_FACTORS.values()}
-"""Tensors that become part of the configuration."""
-
 _HEAD = "output.weight"
 _HEADS = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
 _NAME = re.compile(r"(?:blk\.(0|[1-9]\d*)\.)?(\w+)\.(weight|bias)")
@@ -43,11 +40,12 @@ class Reading(NamedTuple):
 
 
 class _Entries:
-    """The metadata of one architecture; remembers which were asked for."""
+    """The metadata of one architecture; remembers which were asked for, and which tensors were taken in."""
 
     def __init__(self, header: Header, architecture: str, where: str) -> None:
         self.header, self.where, self._prefix = header, where, f"{architecture}."
         self._asked: set[str] = set()
+        self.taken: set[str] = set()
 
     def get(self, key: str, default: Any = None) -> Any:
         """A value by its name without the architecture; no array."""
@@ -83,7 +81,8 @@ class _Entries:
             )
 
     def factors(self, name: str, pairs: int) -> list[float]:
-        """The numbers of a tensor with one factor for each pair of coordinates."""
+        """The numbers of a tensor with one factor for each pair of coordinates, which is no parameter then."""
+        self.taken.add(name)
         tensor = self.header.tensors[name]
         if tensor.kind.name != "F32" or tensor.shape != (pairs,):
             raise InputError(f"{self.where} has {name} as {tensor.kind.name} {[*tensor.shape]}; need F32 [{pairs}]")
@@ -173,7 +172,8 @@ def _rotary(entries: _Entries, head_dim: int, *, partial: bool = False) -> dict[
         return found | ({"rope_type": "linear", "factor": factor} if factor != 1 else {})
     entries.must_be("rope.scaling.type", None, "none", "yarn", *(["longrope"] if partial else []))
     if kind == "yarn":
-        entries.must_be("rope.scaling.attn_factor", 1.0)
+        for key, usual in (("attn_factor", 1.0), ("yarn_beta_fast", 32.0), ("yarn_beta_slow", 1.0)):
+            entries.must_be(f"rope.scaling.{key}", usual)
         original = entries.count("rope.scaling.original_context_length")
         return found | {
             "rope_type": "yarn",
@@ -328,15 +328,15 @@ def read_configuration(header: Header, where: str) -> Reading:
     family = FAMILIES[how.model_type]
     if how.transposed:
         family = dataclasses.replace(family, names=dataclasses.replace(family.names, inputs_first=False))
-    return Reading(family, {"model_type": how.model_type, **config}, _forms(header, how, family, config))
+    return Reading(family, {"model_type": how.model_type, **config}, _forms(entries, how, family, config))
 
 
-def _forms(header: Header, how: _Architecture, family: Family, config: Mapping[str, Any]) -> dict[str, Form]:
+def _forms(entries: _Entries, how: _Architecture, family: Family, config: Mapping[str, Any]) -> dict[str, Form]:
     """The family's name of every tensor but those that the configuration has taken in; unknown names stay."""
     in_layer, in_trunk = _parts(family, how)
     forms: dict[str, Form] = {}
-    for name, tensor in header.tensors.items():
-        if name in _TAKEN_IN:
+    for name, tensor in entries.header.tensors.items():
+        if name in entries.taken:
             continue
         found = _NAME.fullmatch(name)
         layer, part, last = found.groups() if found else (None, "", "")

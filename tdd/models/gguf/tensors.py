@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -118,11 +117,12 @@ def _dequantise(quantised: Mapping[str, int], where: str) -> Any:
     if not quantised:
         return None
     names = ", ".join(sorted(quantised))
-    if importlib.util.find_spec("gguf") is None:
+    try:
+        from gguf import GGMLQuantizationType, dequantize
+    except ImportError as error:
         raise InputError(
             f"{where} has tensors of type {names}, and the package gguf reads them: pip install 'tdd[gguf]'"
-        )
-    from gguf import GGMLQuantizationType, dequantize
+        ) from error
 
     def values(rows: np.ndarray, number: int) -> np.ndarray:
         return dequantize(rows, GGMLQuantizationType(number))

@@ -178,13 +178,13 @@ def _with_blanks(metadata: Mapping[str, Any], vocabulary: _Vocabulary, where: st
 def _merges(vocabulary: _Vocabulary, scores: np.ndarray) -> list[tuple[str, str]]:
     """Every way to build a token of two others, the best token first; of equal scores the first token."""
     numbers, found = vocabulary.numbers, []
-    for token in vocabulary.of(_NORMAL, _USER_DEFINED):
-        whole = numbers[token]
-        for cut in range(1, len(token)):
-            left, right = numbers.get(token[:cut]), numbers.get(token[cut:])
-            if left is not None and right is not None:
-                found.append((-float(scores[whole]), whole, left, right))
-    return [(vocabulary.tokens[left], vocabulary.tokens[right]) for _, _, left, right in sorted(found)]
+    for whole in np.argsort(-scores.astype(np.float64), kind="stable").tolist():
+        token = vocabulary.tokens[whole]
+        if vocabulary.kinds[whole] in (_NORMAL, _USER_DEFINED):
+            halves = ((token[:cut], token[cut:]) for cut in range(1, len(token)))
+            known = [pair for pair in halves if pair[0] in numbers and pair[1] in numbers]
+            found += sorted(known, key=lambda pair: (numbers[pair[0]], numbers[pair[1]]))
+    return found
 
 
 def _add_whole(built: Any, vocabulary: _Vocabulary) -> None:
