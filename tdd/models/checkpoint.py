@@ -163,7 +163,7 @@ def save(
 def _as_computed(folder: pathlib.Path, stored: StoredTensors, placement: Placement) -> tuple[StoredTensors, Placement]:
     """The tensors with quantised weights as float32, by default then the type of all, and with an adapter merged."""
     if (quantisation := quantisation_of(folder)) is not None:
-        from tdd.models.quantised import Dequantised
+        from tdd.models.quantised.view import Dequantised
 
         stored = Dequantised(stored, quantisation, str(folder))
         placement = dataclasses.replace(placement, dtype=placement.dtype or np.dtype(np.float32))

@@ -12,8 +12,8 @@ import pytest
 import quantised_files as files
 from safetensors.numpy import save_file
 
-from tdd.models import dequantise
 from tdd.models.checkpoint import load
+from tdd.models.quantised import dequantise
 from tdd.models.weights import has_infinite
 from tdd.validate import InputError
 
@@ -455,7 +455,8 @@ def test_groups_of_modules_in_other_forms(tmp_path):
 
 def test_stacks_of_experts_in_blocks_of_4_bits(tmp_path):
     """As GPT-OSS stores them: [experts, outputs, inputs / 32, 16], read [experts, inputs, outputs]."""
-    from tdd.models.quantised import Dequantised, scheme_of
+    from tdd.models.quantised.schemes import scheme_of
+    from tdd.models.quantised.view import Dequantised
     from tdd.models.weights import StoredTensors
 
     blocks, scales, weight = files.mxfp4(np.random.default_rng(0), (3, 6, 64))
