@@ -53,6 +53,10 @@ from tdd.validate import InputError
 from tdd.validate.files import check_positive
 
 _FLOATS = ("float32", "bfloat16", "float16")
+_UNSAID = (
+    "its weights are quantised, but its config.json has no quantization_config: copy what its quantize_config.json "
+    "(GPTQ) or quant_config.json (AWQ) says there, with quant_method"
+)
 
 
 def load(
@@ -233,11 +237,12 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
     copy_in_file = name_in_file.pop(copy, None) if spec.tied_head and original in name_in_file else None
     idle = [name for name in name_in_file.keys() - expected.keys() if stored.is_idle(name_in_file[name])]
     name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in idle}
+    unsaid = not stored.parts() and any(name.endswith(".qweight") for name in name_in_file)
     check_tensors(
         expected,
         {name: stored.shape(in_file) for name, in_file in name_in_file.items()},
         where,
-        advice="its weights and its config.json do not belong together",
+        advice=_UNSAID if unsaid else "its weights and its config.json do not belong together",
         dtypes={name: stored.dtype(in_file) for name, in_file in name_in_file.items()},
         parts=stored.parts(),
     )

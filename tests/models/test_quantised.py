@@ -424,6 +424,12 @@ def test_a_configuration_of_another_checkpoint(tmp_path, name, options, message)
     refused(edited(tmp_path, name, lambda stored: None, **options), message)
 
 
+def test_a_configuration_in_a_file_of_its_own(tmp_path):
+    """As the first writers of GPTQ left it."""
+    stored = tensors("GPTQ, 4 bits")[0]
+    refused(files.write(tmp_path, stored), "lacks 14 of .* but its config.json has no quantization_config: copy what")
+
+
 def test_biases_of_zeros_that_writers_of_gptq_add(tmp_path):
     config = FORMATS["GPTQ, 4 bits"][0]
     quantised, plain, stored = models(tmp_path, "GPTQ, 4 bits")

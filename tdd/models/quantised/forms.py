@@ -292,7 +292,8 @@ def _decode_eight_bits(options: Options, module: Module, shape: tuple[int, ...])
 def _packed_layout(options: Options, module: Module) -> Layout:
     found = module.shape(".weight_packed")
     shape = (found[0], found[-1] * 32 // options.bits) if found else ()
-    if module.has(".weight_shape") and module.shape(".weight_shape") == (2,):
+    given = module.part(".weight_shape", ("I64", "I32"), (2,))
+    if given.found == (2,) and given.dtype in given.types:
         shape = tuple(int(size) for size in module.read(".weight_shape"))
     if len(found) != 2 or len(shape) != 2 or min(shape) < 1:
         return Layout(shape, {".weight_packed": module.part(".weight_packed", ("I32",), found)})
@@ -302,7 +303,7 @@ def _packed_layout(options: Options, module: Module) -> Layout:
     parts = {
         ".weight_packed": module.part(".weight_packed", ("I32",), (outputs, -(-inputs * options.bits // 32))),
         ".weight_scale": module.part(".weight_scale", _SCALES, *shapes),
-        ".weight_shape": module.part(".weight_shape", ("I64", "I32"), (2,)),
+        ".weight_shape": given,
     }
     if options.zeros:
         words = (-(-outputs * options.bits // 32), *parts[".weight_scale"].shape[1:])
