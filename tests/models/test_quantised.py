@@ -368,6 +368,11 @@ def edited(tmp_path, name, change, **options):
             r"q_proj.weight \[-64, 64\] instead",
         ),
         (
+            "packed",
+            lambda s: s.update({f"{Q}.weight_shape": np.float32([np.nan, 64])}),
+            rf"of another type: {Q}.weight_shape \(F32 instead of I64 or I32\)",
+        ),
+        (
             "packed, in order",
             lambda s: s[f"{Q}.weight_g_idx"].fill(2),
             f"{Q} has the groups 2 to 2 in weight_g_idx, but",
