@@ -18,7 +18,7 @@ from tdd.models.weights import has_infinite
 from tdd.validate import InputError
 
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3"}
-GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False, "format": None}
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
 
 NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False, "bnb_4bit_quant_type": "nf4"}
@@ -459,7 +459,7 @@ def test_groups_of_modules_in_other_forms(tmp_path):
     plain |= {name: tensor for name, tensor in others[1].items() if ".mlp." in name}
     config = FORMATS["packed"][0]
     outer = {**FORMATS["integers"][0]["config_groups"]["group_0"], "format": "int-quantized"}
-    groups = {"all": config["config_groups"]["group_0"], "mlp": {**outer, "targets": ["re:.*mlp.(gate|up|down)_proj"]}}
+    groups = {"all": config["config_groups"]["group_0"], "mlp": {**outer, "targets": ["re:.*mlp.(gate|up|down)"]}}
     quantised = files.write(tmp_path / "quantised", stored, {**config, "config_groups": groups})
     assert_same(load(quantised)[1], load(files.write(tmp_path / "plain", plain))[1])
 

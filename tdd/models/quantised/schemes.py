@@ -72,8 +72,8 @@ def _refuse(where: str, key: str, value: Any, supported: str) -> InputError:
 
 
 def _choice(config: Mapping[str, Any], key: str, default: Any, allowed: Sequence[Any], where: str) -> Any:
-    """The value of a key, one of those allowed."""
-    value = config.get(key, default)
+    """The value of a key, one of those allowed; null is the default."""
+    value = default if config.get(key) is None else config[key]
     if not any(type(value) is type(one) and value == one for one in allowed):
         raise _refuse(where, key, value, f"{key} of {', '.join(map(str, allowed))}")
     return value
@@ -98,8 +98,8 @@ def _block(value: Any, key: str, where: str) -> tuple[int, int]:
 def _named_in(config: Mapping[str, Any], keys: Sequence[str], where: str) -> Callable[[str], bool]:
     """Whether a module is one of those that the configuration names.
 
-    A pattern means a module, those inside it, and those of which it is the end of the name. With `re:` before it, or
-    with a `*`, it is a regular expression.
+    A pattern means a module, those inside it, and those of which it is the end of the name. With a `*` it is a regular
+    expression for all of a name or its first modules, with `re:` before it one for its first characters.
     """
     patterns: list[re.Pattern[str]] = []
     for key in keys:
@@ -107,13 +107,13 @@ def _named_in(config: Mapping[str, Any], keys: Sequence[str], where: str) -> Cal
         if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
             raise InputError(f"{where} has {key}={given!r}; it must be a list of names of modules")
         for one in given:
-            regular = one.startswith("re:") or "*" in one
-            text = one.removeprefix("re:") if regular else rf"(?:.*\.)?{re.escape(one)}"
+            text = one if "*" in one else rf"(?:.*\.)?{re.escape(one)}"
+            text = one[3:] if one.startswith("re:") else rf"(?:{text})(?:\..*)?\Z"
             try:
-                patterns.append(re.compile(rf"(?:{text})(?:\..*)?"))
+                patterns.append(re.compile(text))
             except re.error as error:
                 raise InputError(f"{where} has {one!r} in {key}, which is no pattern: {error}") from error
-    return lambda name: any(pattern.fullmatch(name) for pattern in patterns)
+    return lambda name: any(pattern.match(name) for pattern in patterns)
 
 
 def _everything(name: str) -> bool:
@@ -121,7 +121,7 @@ def _everything(name: str) -> bool:
 
 
 def _fp8(config: Mapping[str, Any], where: str) -> Scheme:
-    if config.get("activation_scheme", "dynamic") != "dynamic":
+    if config.get("activation_scheme") not in (None, "dynamic"):
         raise _refuse(where, "activation_scheme", config["activation_scheme"], "activations scaled dynamically")
     _choice(config, "fmt", "e4m3", ("e4m3", "float8_e4m3fn"), where)
     _choice(config, "expert_dtype", "fp8", ("fp8",), where)
