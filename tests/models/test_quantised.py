@@ -39,9 +39,8 @@ def compressed(form, activations=None, **weights):
     }
 
 
-def unnamed(draw, shape):
+def without_groups(tensors, weight):
     """GPTQ whose groups are those of the order of inputs, as files may leave unsaid."""
-    tensors, weight = files.gptq(draw, shape)
     return {suffix: tensor for suffix, tensor in tensors.items() if suffix != ".g_idx"}, weight
 
 
@@ -50,6 +49,10 @@ FORMATS = {
     "FP8, blocks, exponents": (
         {**FP8, "weight_block_size": [32, 32], "scale_fmt": "ue8m0"},
         functools.partial(files.fp8_blocks, block=(32, 32), dtype=ml_dtypes.float8_e8m0fnu),
+    ),
+    "FP8, a block of more than all": (
+        {**FP8, "weight_block_size": [10**30, 10**30]},
+        functools.partial(files.fp8_blocks, block=(96, 96)),
     ),
     "FP8, a tensor": (FP8, files.fp8_whole),
     "FP8, a tensor [1]": ({**FP8, "weight_block_size": None}, functools.partial(files.fp8_whole, form=(1,))),
@@ -62,7 +65,11 @@ FORMATS = {
     "GPTQ, version 2": ({**GPTQ, "checkpoint_format": "gptq_v2"}, functools.partial(files.gptq, version=2)),
     "GPTQ, one group": ({**GPTQ, "group_size": -1}, functools.partial(files.gptq, group=-1)),
     "GPTQ, a last group that is shorter": ({**GPTQ, "group_size": 40}, functools.partial(files.gptq, group=40)),
-    "GPTQ, unnamed groups": (GPTQ, unnamed),
+    "GPTQ, unnamed groups": (GPTQ, lambda draw, shape: without_groups(*files.gptq(draw, shape))),
+    "GPTQ, a group of more than all": (
+        {**GPTQ, "group_size": 10**30},
+        lambda draw, shape: without_groups(*files.gptq(draw, shape, group=-1)),
+    ),
     "AWQ": (AWQ, files.awq),
     "AWQ, one group": ({**AWQ, "group_size": -1}, functools.partial(files.awq, group=-1)),
     "NF4": (NF4, files.four_bits),

@@ -141,7 +141,7 @@ def _spread(
     grid = scales.shape if scales.ndim == 2 else (scales.size, 1)
     block = options.block or (1, inputs if options.group == -1 else options.group)
     rows = np.arange(outputs) // (outputs if grid[0] == 1 else 1 if grid[0] == outputs else block[0])
-    columns = np.arange(inputs) // block[1] if groups is None else groups
+    columns = np.arange(inputs) // min(block[1], inputs) if groups is None else groups
     return dequantise.scaled(
         numbers, scales.reshape(grid), rows, columns, None if zeros is None else zeros.reshape(grid)
     )
@@ -171,7 +171,7 @@ def _gptq_layout(options: Options, module: Module) -> Layout:
 
 def _decode_gptq(options: Options, module: Module, shape: tuple[int, ...]) -> np.ndarray:
     scales, inputs = module.read(".scales"), shape[1]
-    groups = np.arange(inputs) // (inputs if options.group == -1 else options.group)
+    groups = np.arange(inputs) // (inputs if options.group == -1 else min(options.group, inputs))
     if module.has(".g_idx"):
         groups = _groups(module.read(".g_idx"), len(scales), ".g_idx")
     numbers, zeros = module.read(".qweight"), module.read(".qzeros")
