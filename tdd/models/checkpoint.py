@@ -54,8 +54,8 @@ from tdd.validate.files import check_positive
 
 _FLOATS = ("float32", "bfloat16", "float16")
 _UNSAID = (
-    "its weights are quantised, but its config.json has no quantization_config: copy what its quantize_config.json "
-    "(GPTQ) or quant_config.json (AWQ) says there, with quant_method"
+    "has quantised weights, and none that its config.json describes: copy what quantize_config.json (GPTQ) or "
+    "quant_config.json (AWQ) says there as quantization_config, with quant_method"
 )
 
 
@@ -167,7 +167,7 @@ def save(
 def _as_computed(folder: pathlib.Path, stored: StoredTensors, placement: Placement) -> tuple[StoredTensors, Placement]:
     """The tensors with quantised weights as float32, by default then the type of all, and with an adapter merged."""
     if (quantisation := quantisation_of(folder)) is not None:
-        from tdd.models.quantised.view import Dequantised
+        from tdd.models.quantised import Dequantised
 
         stored = Dequantised(stored, quantisation, str(folder))
         placement = dataclasses.replace(placement, dtype=placement.dtype or np.dtype(np.float32))
@@ -237,12 +237,13 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
     copy_in_file = name_in_file.pop(copy, None) if spec.tied_head and original in name_in_file else None
     idle = [name for name in name_in_file.keys() - expected.keys() if stored.is_idle(name_in_file[name])]
     name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in idle}
-    unsaid = not stored.parts() and any(name.endswith(".qweight") for name in name_in_file)
+    if not stored.parts() and any(name.endswith(".qweight") for name in name_in_file):
+        raise InputError(f"{where} {_UNSAID}")
     check_tensors(
         expected,
         {name: stored.shape(in_file) for name, in_file in name_in_file.items()},
         where,
-        advice=_UNSAID if unsaid else "its weights and its config.json do not belong together",
+        advice="its weights and its config.json do not belong together",
         dtypes={name: stored.dtype(in_file) for name, in_file in name_in_file.items()},
         parts=stored.parts(),
     )
