@@ -57,6 +57,10 @@ from tdd.validate.files import check_positive
 _logger = logging.getLogger("tdd")
 
 _FLOATS = ("float32", "bfloat16", "float16")
+_UNSAID = (
+    "has quantised weights, and none that its config.json describes: copy what quantize_config.json (GPTQ) or "
+    "quant_config.json (AWQ) says there as quantization_config, with quant_method"
+)
 
 
 def load(
@@ -248,6 +252,8 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
     copy_in_file = name_in_file.pop(copy, None) if spec.tied_head and original in name_in_file else None
     idle = [name for name in name_in_file.keys() - expected.keys() if stored.is_idle(name_in_file[name])]
     name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in idle}
+    if not stored.parts() and any(name.endswith(".qweight") for name in name_in_file):
+        raise InputError(f"{where} {_UNSAID}")
     check_tensors(
         expected,
         {name: stored.shape(in_file) for name, in_file in name_in_file.items()},

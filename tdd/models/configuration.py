@@ -19,7 +19,7 @@ from tdd.validate import InputError, some
 from tdd.validate.files import reading
 
 if TYPE_CHECKING:
-    from tdd.models.quantised import Scheme
+    from tdd.models.quantised.schemes import Scheme
 
 _LAYER_COUNTS = ("n_layer", "num_layers", "num_hidden_layers", "attention_types")
 
@@ -70,7 +70,7 @@ def quantisation_of(folder: pathlib.Path) -> Scheme | None:
     given = read_config(path).get("quantization_config")
     if given is None:
         return None
-    from tdd.models.quantised import scheme_of
+    from tdd.models.quantised.schemes import scheme_of
 
     return scheme_of(given, str(path))
 
@@ -80,7 +80,7 @@ def quantisation_record(folder: pathlib.Path) -> dict[str, Any] | None:
     scheme = quantisation_of(folder)
     if scheme is None:
         return None
-    from tdd.models.quantised import record
+    from tdd.models.quantised.view import record
 
     return record(folder, scheme)
 

@@ -12,15 +12,15 @@ import pytest
 import quantised_files as files
 from safetensors.numpy import save_file
 
-from tdd.models import dequantise
 from tdd.models.checkpoint import load
 from tdd.models.configuration import read_spec
 from tdd.models.families.tensors import slots
+from tdd.models.quantised import dequantise
 from tdd.models.weights import has_infinite
 from tdd.validate import InputError
 
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3"}
-GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False, "format": None}
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
 
 NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False, "bnb_4bit_quant_type": "nf4"}
@@ -41,9 +41,8 @@ def compressed(form, activations=None, **weights):
     }
 
 
-def unnamed(draw, shape):
+def without_groups(tensors, weight):
     """GPTQ whose groups are those of the order of inputs, as files may leave unsaid."""
-    tensors, weight = files.gptq(draw, shape)
     return {suffix: tensor for suffix, tensor in tensors.items() if suffix != ".g_idx"}, weight
 
 
@@ -52,6 +51,10 @@ FORMATS = {
     "FP8, blocks, exponents": (
         {**FP8, "weight_block_size": [32, 32], "scale_fmt": "ue8m0"},
         functools.partial(files.fp8_blocks, block=(32, 32), dtype=ml_dtypes.float8_e8m0fnu),
+    ),
+    "FP8, a block of more than all": (
+        {**FP8, "weight_block_size": [10**30, 10**30]},
+        functools.partial(files.fp8_blocks, block=(96, 96)),
     ),
     "FP8, a tensor": (FP8, files.fp8_whole),
     "FP8, a tensor [1]": ({**FP8, "weight_block_size": None}, functools.partial(files.fp8_whole, form=(1,))),
@@ -64,7 +67,11 @@ FORMATS = {
     "GPTQ, version 2": ({**GPTQ, "checkpoint_format": "gptq_v2"}, functools.partial(files.gptq, version=2)),
     "GPTQ, one group": ({**GPTQ, "group_size": -1}, functools.partial(files.gptq, group=-1)),
     "GPTQ, a last group that is shorter": ({**GPTQ, "group_size": 40}, functools.partial(files.gptq, group=40)),
-    "GPTQ, unnamed groups": (GPTQ, unnamed),
+    "GPTQ, unnamed groups": (GPTQ, lambda draw, shape: without_groups(*files.gptq(draw, shape))),
+    "GPTQ, a group of more than all": (
+        {**GPTQ, "group_size": 10**30},
+        lambda draw, shape: without_groups(*files.gptq(draw, shape, group=-1)),
+    ),
     "AWQ": (AWQ, files.awq),
     "AWQ, one group": ({**AWQ, "group_size": -1}, functools.partial(files.awq, group=-1)),
     "NF4": (NF4, files.four_bits),
@@ -370,6 +377,11 @@ def edited(tmp_path, name, change, **options):
             r"q_proj.weight \[-64, 64\] instead",
         ),
         (
+            "packed",
+            lambda s: s.update({f"{Q}.weight_shape": np.float32([np.nan, 64])}),
+            rf"of another type: {Q}.weight_shape \(F32 instead of I64 or I32\)",
+        ),
+        (
             "packed, in order",
             lambda s: s[f"{Q}.weight_g_idx"].fill(2),
             f"{Q} has the groups 2 to 2 in weight_g_idx, but",
@@ -426,6 +438,12 @@ def test_a_configuration_of_another_checkpoint(tmp_path, name, options, message)
     refused(edited(tmp_path, name, lambda stored: None, **options), message)
 
 
+def test_a_configuration_in_a_file_of_its_own(tmp_path):
+    """As the first writers of GPTQ left it."""
+    stored = tensors("GPTQ, 4 bits")[0]
+    refused(files.write(tmp_path, stored), "has quantised weights, and none that its config.json describes: copy what")
+
+
 def test_biases_of_zeros_that_writers_of_gptq_add(tmp_path):
     config = FORMATS["GPTQ, 4 bits"][0]
     quantised, plain, stored = models(tmp_path, "GPTQ, 4 bits")
@@ -450,14 +468,15 @@ def test_groups_of_modules_in_other_forms(tmp_path):
     plain |= {name: tensor for name, tensor in others[1].items() if ".mlp." in name}
     config = FORMATS["packed"][0]
     outer = {**FORMATS["integers"][0]["config_groups"]["group_0"], "format": "int-quantized"}
-    groups = {"all": config["config_groups"]["group_0"], "mlp": {**outer, "targets": ["re:.*mlp.(gate|up|down)_proj"]}}
+    groups = {"all": config["config_groups"]["group_0"], "mlp": {**outer, "targets": ["re:.*mlp.(gate|up|down)"]}}
     quantised = files.write(tmp_path / "quantised", stored, {**config, "config_groups": groups})
     assert_same(load(quantised)[1], load(files.write(tmp_path / "plain", plain))[1])
 
 
 def test_stacks_of_experts_in_blocks_of_4_bits(tmp_path):
     """As GPT-OSS stores them: [experts, outputs, inputs / 32, 16], read [experts, inputs, outputs]."""
-    from tdd.models.quantised import Dequantised, scheme_of
+    from tdd.models.quantised.schemes import scheme_of
+    from tdd.models.quantised.view import Dequantised
     from tdd.models.weights import StoredTensors
 
     blocks, scales, weight = files.mxfp4(np.random.default_rng(0), (3, 6, 64))
