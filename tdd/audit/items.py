@@ -15,7 +15,6 @@ from tdd.audit.inputs import Inputs, Reading, Tables
 from tdd.audit.overlap import overlap, sharing
 from tdd.audit.preparation import preparation
 from tdd.audit.sampling import OF_EACH
-from tdd.procedures.procedure import Procedure
 from tdd.records import Scores, Texts
 from tdd.runs.folder import Audit
 from tdd.scoring.how import Run
@@ -126,23 +125,6 @@ def score_joined(models: Sequence[Any], prefixes: Sequence[str], inputs: Inputs,
             values |= {f"{prefix}{name}": column for name, column in table.values.items()}
             details.append(dict(table.provenance))
     return Scored(inputs.split(values, places), details, len(texts))
-
-
-def items_of(model: Any, procedure: Procedure, reading: Reading, how: Run, shard: Any) -> Items:
-    """The kind of items that the arguments of `tdd.run_audit` mean.
-
-    Raises:
-      InputError: options that do not belong together.
-    """
-    if reading.image_field is not None:
-        from tdd.audit.pictures import ImageItems
-
-        return ImageItems(model, procedure, reading, how, shard)
-    if model is None:
-        from tdd.audit.samples import SampleItems
-
-        return SampleItems(procedure, reading, how, shard)
-    return TextItems(reading, dataclasses.replace(how, long_texts=how.long_texts or procedure.long_texts))
 
 
 def compare_roles(

@@ -16,7 +16,8 @@ from tdd.audit.checks import cut_texts, knockoff_texts
 from tdd.audit.decide import Choices, choose, evidence_of
 from tdd.audit.excerpts import with_excerpts
 from tdd.audit.inputs import Inputs, Reading, Tables, knockoff_column, read_inputs
-from tdd.audit.items import Items, items_of
+from tdd.audit.items import Items
+from tdd.audit.kinds import items_of
 from tdd.audit.models import column_prefixes, describe, list_of_models
 from tdd.models.source import at_revision
 from tdd.procedures.procedure import Procedure
