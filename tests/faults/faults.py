@@ -419,8 +419,8 @@ METHODS = (
     Fault(
         "exchangeability: two tests, no Bonferroni in the logarithm",
         "tdd/procedures/exchangeability.py",
-        "jnp.minimum(by_ranks.log_p_value, drawn.log_p_value) + math.log(2), 0)\n        p =",
-        "jnp.minimum(by_ranks.log_p_value, drawn.log_p_value), 0)\n        p =",
+        "jnp.minimum(by_ranks.log_p_value, by_draws.log_p_value) + math.log(2), 0)\n        p =",
+        "jnp.minimum(by_ranks.log_p_value, by_draws.log_p_value), 0)\n        p =",
         ("tests/procedures/test_exchangeability.py",),
     ),
     Fault(
@@ -431,11 +431,25 @@ METHODS = (
         ("tests/procedures/test_sequential.py",),
     ),
     Fault(
-        "template: what is kept does not tell the key",
-        "tdd/procedures/fdp_template.py",
-        "_kept(_Operands(operands, _content(operands)), **sizes)",
-        "_kept(_Operands(operands, _content(operands[1:])), **sizes)",
-        ("tests/procedures/test_fdp_template.py",),
+        "null paths: a null item is as likely as a calibration item",
+        "kernels/null_paths.py",
+        "null = share * jnp.maximum(k[:, None] - count, 0).astype(dtype)",
+        "null = share * jnp.maximum(n - d + count, 0).astype(dtype)",
+        ("tests/kernels/test_null_paths.py",),
+    ),
+    Fault(
+        "null paths: the union bound is not improved on",
+        "kernels/null_paths.py",
+        "holds = found <= 0",
+        "holds = found < -30",
+        ("tests/kernels/test_null_paths.py",),
+    ),
+    Fault(
+        "moments: theta below 1 counts",
+        "kernels/proportion.py",
+        "(found.raw > 0) & (found.theta > 1)",
+        "(found.raw > 0)",
+        _law("proportion.moment"),
     ),
     Fault(
         "bounds: a cut reads the next rank's bound",
