@@ -449,7 +449,7 @@ METHODS = (
         "kernels/proportion.py",
         "(found.raw > 0) & (found.theta > 1)",
         "(found.raw > 0)",
-        _law("proportion.moment"),
+        ("tests/procedures/test_ptdi.py",),
     ),
     Fault(
         "bounds: a cut reads the next rank's bound",
