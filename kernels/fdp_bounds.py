@@ -2,8 +2,8 @@
 
 Null ranks have one law whatever the scores: N_k(i) = #{k uniforms < U_(i:n)} of k null items have a conservative rank
 <= i. `calibrate` turns that law, by Monte Carlo, into an envelope u_k(i) that all N_k(i) stay under with probability
->= 1 - delta; `bounds` reads it at the ranks of any data set with these n and m. `dkw` is the bound in closed form;
-`knockoff.fdp_bound` bounds knockoff statistics.
+>= 1 - delta (`null_paths.calibrate`: by counting paths); `bounds` reads it at the ranks of any data set with these n
+and m. `dkw` is the bound in closed form; `knockoff.fdp_bound` bounds knockoff statistics.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def calibrate(
     order_key, null_key = jax.random.split(key)
     order_statistics = _order_statistics(order_key, n, grid, max_calibration, num_draws)
     place = place_of(level, num_draws)
-    width = _width(max_calibration, step * num_steps)
+    width = width_of(max_calibration, step * num_steps)
     tabulated = jnp.asarray(grid)
 
     def one_count(state, index):
@@ -102,7 +102,7 @@ def calibrate(
         k = (index + 1) * step
         uniforms = jax.random.uniform(jax.random.fold_in(null_key, index), (num_draws, step), jnp.float32)
         cells = jax.vmap(_add_cells)(cells, order_statistics, uniforms)
-        start, tails = _tails(k, tabulated, n, width)
+        start, tails = tails_of(k, tabulated, n, width)
         observed = jnp.clip(jnp.cumsum(cells, axis=1)[:, :-1] - start[None], 0, width)
         least = jnp.min(jnp.take_along_axis(tails, observed.T, axis=1), axis=0)
         critical = jnp.where(place > 0, jnp.sort(least)[jnp.maximum(place - 1, 0)], 0)
@@ -288,13 +288,13 @@ def place_of(level: lattice.Level, num_draws: int) -> jax.Array:
     return jnp.where((value > 0) & (value < 1), jnp.minimum(place, num_draws), 0).astype(jnp.int32)
 
 
-def _width(max_calibration: int, max_nulls: int) -> int:
+def width_of(max_calibration: int, max_nulls: int) -> int:
     """Number of values of N tabulated around its mean: all, or enough for n down to a quarter of its bound."""
     deviation = 0.5 * math.sqrt(max_nulls * (1 + 4 * max_nulls / max_calibration))
     return min(max_nulls, max(1024, 2 * math.ceil(_DEVIATIONS * deviation)))
 
 
-def _tails(k: jax.Array, rank: jax.Array, n: jax.Array, width: int) -> tuple[jax.Array, jax.Array]:
+def tails_of(k: jax.Array, rank: jax.Array, n: jax.Array, width: int) -> tuple[jax.Array, jax.Array]:
     """P(BetaBinomial(k, i, n+1-i) >= c) for c = start..start + width: ([I], [I, width + 1]).
 
     From the ratios of neighbouring probabilities, relative to the tabulated range: 1 at its start, which is 0 unless

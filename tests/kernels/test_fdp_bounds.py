@@ -12,7 +12,7 @@ from tdd.kernels import fdp_bounds, lattice
 COMPILED = jax.jit(fdp_bounds.calibrate, static_argnames=("max_calibration", "max_tests", "num_draws"))
 N, M, DRAWS = 30, 20, 999
 BOUNDS = jax.jit(fdp_bounds.bounds, static_argnames="max_rank")
-TAILS = jax.jit(fdp_bounds._tails, static_argnames="width")
+TAILS = jax.jit(fdp_bounds.tails_of, static_argnames="width")
 DKW = jax.jit(fdp_bounds.dkw)
 
 

@@ -60,20 +60,19 @@ def test_draws_are_kept_by_sizes_level_and_key():
     assert (np.asarray(first.bound) != np.asarray(other.bound)).any()
 
 
-def test_the_kernel_draws_once_for_the_same_key_sizes_and_level(monkeypatch):
-    """The fields of a template do not tell the level and the key: what is kept must."""
-    calls = []
-    monkeypatch.setattr(fdp_template, "_template", lambda *values, **sizes: calls.append(values) or len(calls))
-    fdp_template._kept.cache_clear()
-
-    def template(seed=0, n=30, delta=0.1, m=20, num_draws=99):
-        sizes = {"max_calibration": 64, "max_tests": m}
-        return fdp_template.template_for(jax.random.key(seed), n, delta, num_draws, **sizes)
-
-    others = [{}, {"seed": 1}, {"n": 31}, {"delta": 0.2}, {"m": 21}, {"num_draws": 98}]
-    assert [template(**other) for other in others] == [1, 2, 3, 4, 5, 6]
-    assert [template(**other) for other in others] == [1, 2, 3, 4, 5, 6]
-    fdp_template._kept.cache_clear()
+def test_up_to_some_sizes_neither_key_nor_draws_move_the_template():
+    template = lambda seed=0, n=30, delta=0.1, m=20, num_draws=99: fdp_template.template_for(  # noqa: E731
+        jax.random.key(seed), n, delta, num_draws, max_calibration=40, max_tests=m
+    )
+    first = template()
+    for same in ({"seed": 1}, {"num_draws": 9}, {"delta": np.float64(0.1)}):
+        assert template(**same) is first
+    for other in ({"n": 31}, {"delta": 0.2}, {"m": 19}):
+        found = template(**other)
+        assert found.bound.shape != first.bound.shape or (found.bound != first.bound).any()
+    np.testing.assert_array_equal(template(delta=jnp.float32(0.1)).bound, first.bound)
+    assert first.bound.dtype == jnp.int32
+    assert first.delta.dtype == jnp.result_type(float)
 
 
 @pytest.mark.slow("long")

@@ -201,6 +201,18 @@ def test_moment_agrees_with_its_definition(name):
     assert got.guarantee.kind == "asymptotic"
 
 
+@pytest.mark.parametrize(("shift", "why"), [(0.5, "0 < theta < 1"), (-3.0, "raw < 0"), (-0.9, "raw < sqrt(V)")])
+def test_the_moment_estimate_is_that_of_storey_where_the_moments_show_no_member(shift, why):
+    normal = np.random.default_rng(0).normal(size=(3, 20))
+    members, calibration, scores = (values - values.mean() for values in normal)
+    samples = calibration, scores + shift
+    found, other = (
+        tdd.ptdi(*samples, alpha=0.1, proportion=name, **known).proportion
+        for name, known in (("moment", {"members": members - 1}), ("storey", {}))
+    )
+    assert float(found) == pytest.approx(float(other), rel=1e-5), why
+
+
 def test_the_variants_of_the_moment_estimate_differ_where_theta_is_negative():
     """raw = .1 is below its standard error: the paper's selects everything, ours takes Storey's estimate."""
     members, calibration, scores = np.r_[-2.0, 0], np.r_[-1.0, 1], np.r_[-2.0, 0.2]

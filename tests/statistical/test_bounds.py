@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tdd.kernels import conformal, fdp_bounds, hommel, lattice
-from tdd.procedures.fdp_template import draw_template
+from tdd.procedures.fdp_template import draw_template, fdp_template
 
 DELTA = 0.1
 POOL = 64
@@ -44,6 +44,13 @@ def host_templates(n, m, delta=DELTA):
     )
 
 
+@functools.cache
+def computed(n, m, delta=DELTA):
+    """One template that depends on no draw."""
+    template = fdp_template(n, m, key=jax.random.key(0), delta=delta)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (POOL, *leaf.shape)), template)
+
+
 def fails(rank, found, nulls):
     """Whether some cut holds more nulls than its bound, or all items do."""
     cuts = jnp.arange(1, found.false_bound.size + 1)
@@ -75,7 +82,7 @@ def failure_rate(scores, n, nulls, alternatives, null="nonmember", broken=None, 
 
 def pointwise_bound(n, m):
     """max{c: P(N_k(i) >= c) >= delta}: each cut alone fails with probability < delta."""
-    tails = jax.jit(jax.vmap(lambda k: fdp_bounds._tails(k, jnp.arange(1, n + 1), jnp.int32(n), m)[1]))
+    tails = jax.jit(jax.vmap(lambda k: fdp_bounds.tails_of(k, jnp.arange(1, n + 1), jnp.int32(n), m)[1]))
     return (jnp.sum(tails(jnp.arange(1, m + 1)) >= DELTA, axis=2) - 1).astype(jnp.int32)
 
 
@@ -95,6 +102,18 @@ def pointwise_bound(n, m):
 @pytest.mark.slow("long")
 def test_bounds_hold_for_all_cuts_together(scores, n, nulls, alternatives, null, budget):
     guarantees.assert_at_most(failure_rate(scores, n, nulls, alternatives, null), DELTA, budget)
+
+
+@pytest.mark.guarantee(checks=2)
+@pytest.mark.parametrize(("nulls", "alternatives"), [(20, 0), (12, 8)])
+def test_bounds_hold_with_the_computed_template(nulls, alternatives, budget):
+    guarantees.assert_at_most(failure_rate(normal_scores, 30, nulls, alternatives, made=computed), DELTA, budget)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_a_computed_template_for_a_larger_delta_is_caught(budget):
+    larger = functools.partial(computed, delta=2 * DELTA)
+    guarantees.assert_exceeds(failure_rate(normal_scores, 30, 20, 0, made=larger), DELTA, budget)
 
 
 @pytest.mark.guarantee(checks=2)

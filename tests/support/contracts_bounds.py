@@ -117,6 +117,8 @@ ENTRIES = [
 
 ELSEWHERE = {
     "fdp_bounds.calibrate": "random; its law in tests/kernels/test_fdp_bounds.py and tests/statistical/test_bounds.py",
+    "null_paths.calibrate": "no rows of items; tests/kernels/test_null_paths.py",
+    "null_paths.probability_under": "likewise",
     "majorant.concave_majorant": "takes points in order; tests/kernels/test_local_fdr.py",
     "online.lond": "depends on the order of the items; tests/kernels/test_online.py",
     "online.e_lond": "likewise",

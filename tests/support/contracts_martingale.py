@@ -46,7 +46,7 @@ ELSEWHERE = {
     **{f"online.{name}": f"{_ORDER}test_online_state.py" for name in ("start", "decide")},
     **{
         f"online_conformal.{name}": f"{_ORDER}test_online_conformal.py"
-        for name in ("start", "draw", "advance", "p_values")
+        for name in ("start", "key_after", "draw", "advance", "p_values")
     },
     **{f"martingale.{name}": f"{_ORDER}test_martingale.py" for name in ("start", "advance", "conformal_martingale")},
     **{f"martingale.{name}": f"{_ORDER}test_martingale.py" for name in ("first_account", "place", "power_bets")},
