@@ -210,6 +210,20 @@ def test_measures_are_drawn_in_place_of_rates():
     assert right.get_ylim()[0] == 0
 
 
+def test_a_bound_is_drawn_beside_its_number():
+    """One row of panels a number; the bound of the power in the last row, named in the legend."""
+    bounded = result(points=GRID)
+    measures = {"weight": bounded.fdr, "weight_se": bounded.fdr_se, "power_bound": bounded.power / 2}
+    figure = Figure("parameter", panels="law", x="k", fields=("weight", "power"), labels={"power_bound": "a bound"})
+    page = studies.draw(dataclasses.replace(bounded, measures=measures), figure, title="t")
+    assert [len(row) for row in page.panels] == [3, 3]
+    for i, axes in enumerate(page.panels[1]):
+        found = [np.asarray(line.get_ydata(), float) for line in axes.lines]
+        wanted = bounded.power[3 * i : 3 * i + 3, 0, 0] / 2
+        assert any(len(line) == 3 and np.allclose(line, wanted) for line in found)
+    assert "a bound" in [text.get_text() for legend in page.figure.legends for text in legend.get_texts()]
+
+
 def test_the_caption_counts_repetitions():
     assert "1,000 repetitions." in caption_of(drawn("levels"))
     data = dataclasses.replace(FIGURES["bands"][0], repetitions=np.array([500, 2_000]))

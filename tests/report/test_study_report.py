@@ -90,6 +90,8 @@ def test_a_study_without_a_name_has_a_table_and_a_figure():
     shown = report.study_report(result_of({"k": 1}, {"k": 2}, alphas=(0.1, 0.2)))
     assert shown.verdict == ""
     assert [row.cells[0] for table in shown.sections if isinstance(table, Table) for row in table.rows] == list("1122")
+    (table,) = [section for section in shown.sections if isinstance(section, Table)]
+    assert "Hamming distance / m ± s.e." in [column.name for column in table.columns]
     figure = next(section for section in shown.sections if type(section).__name__ == "Figure")
     assert len(figure.draw().axes) == 6  # FDR, power and Hamming distance of two cells
 

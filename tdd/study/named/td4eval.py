@@ -188,7 +188,8 @@ STUDIES = (
     ),
     _study(
         name="td4eval-noise",
-        title="TD4Eval: combined detectors and thresholds of single ones, by the fraction of wrong labels",
+        title="TD4Eval: combined detectors and single thresholds, by the fraction of wrong labels",
+        describe=lambda options: f"{describe(options)}; thresholds of the highest accuracy on the validation items",
         run=GridRun(design, _under_noise, grid=WRONG, table_grid=lambda columns: WRONG),
         figure=Figure(
             "parameter",
