@@ -71,9 +71,7 @@ def command(commands: Any, name: str, run: Any, summary: str, *, usual: Sequence
         parser.usual = frozenset(("-h", "--help-all", "--json", *usual))
         parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options and exit")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
-    parser.add_argument(
-        "-q", "--quiet", action="store_true", help="print the result in one line, and nothing else"
-    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print the result in one line, and nothing else")
     parser.add_argument("-v", "--verbose", action="store_true", help="log what is being done")
     return parser
 

@@ -1663,8 +1663,8 @@ DRAWS_AND_DUMPS = (
     Fault(
         "folder: a drawn seed is not kept",
         "tdd/runs/folder.py",
-        'kept = {} if drawn is None else {"drawn_seed": drawn}',
-        "kept = dict[str, int]()",
+        'kept: dict[str, Any] = {} if drawn is None else {"drawn_seed": drawn}',
+        "kept: dict[str, Any] = {}",
         ("tests/audit/test_drawn_seed.py",),
     ),
     Fault(
