@@ -188,7 +188,6 @@ def test_audit_leaves_a_run_folder(checkpoint, files, tmp_path, capsys):
         "zlib,lowercase",
         "--out",
         tmp_path / "run",
-        "-q",
         capsys=capsys,
     )
     assert status == 0, out.err
