@@ -17,8 +17,10 @@ import gpt2_files
 import numpy as np
 import pytest
 
+from benchmarks import front_page
 from tdd.cli import _COMMANDS, _ends_in_order, main
 from tdd.cli.common import logging_on_stderr, names
+from tdd.report.audit import audit_report
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +188,6 @@ def test_audit_leaves_a_run_folder(checkpoint, files, tmp_path, capsys):
         "zlib,lowercase",
         "--out",
         tmp_path / "run",
-        "-q",
         capsys=capsys,
     )
     assert status == 0, out.err
@@ -249,6 +250,7 @@ def test_demo_reports_against_the_truth(capsys):
         assert row["mean_fdp"] <= row["alpha"] + 5 * row["se_fdp"]
     assert rows["loss", 0.1]["mean_power"] > 0.6
     assert rows["loss", 0.1]["num_selected"] == demo["run"]["decision"]["num_selected"]
+    assert front_page.words_of(audit_report(demo["run"])) == front_page.texts_in(front_page.PICTURE)[0]
 
 
 @pytest.mark.slow("long")

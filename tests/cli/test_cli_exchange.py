@@ -13,7 +13,7 @@ from tdd.cli.exchange import _plan, _sources
 from tdd.scoring.store.namespace import Namespace
 from tdd.validate import InputError
 
-SMALL = ("--shards", 4, "--shuffles", 4, "-q")
+SMALL = ("--shards", 4, "--shuffles", 4)
 
 
 @pytest.fixture(scope="module")

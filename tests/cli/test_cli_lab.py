@@ -68,7 +68,9 @@ def test_default_example_json_and_a_misspelled_one(capsys):
 def test_train_prints_parts_and_the_command_to_go_on_with(capsys, recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["lab", "train", str(recipe), "--out", "run", "-q"]) == 0
-    assert capsys.readouterr() == ("", "")
+    said = capsys.readouterr()
+    assert (said.out.count("\n"), said.err) == (1, "")
+    assert said.out.startswith("Laboratory run in run: tdd audit ")
     assert main(["lab", "train", str(recipe), "--out", "run"]) == 0
     printed = capsys.readouterr()
     for word in ("nonmember", "member", "calibration", "copies", "loss", "truth.csv", "run/checkpoint"):
