@@ -11,7 +11,7 @@ from tdd.models.families import FAMILIES, family_of_spec
 from tdd.models.families.tensors import slots
 from tdd.models.rotary import RotaryPositions
 
-_THETA = 10_000.0  # of files without a base
+_THETA, _POSITIONS = 10_000.0, 2048  # of files that say nothing of them
 
 
 @pytest.mark.parametrize("repository", SIZES)
@@ -22,8 +22,8 @@ def test_number_of_parameters(tmp_path, repository):
     family, spec = read_spec(tmp_path)
     assert family.model_type == config["model_type"]
     assert sum(math.prod(slot.whole_shape) for slot in slots(spec, family.names)) == expected
-    positions = config.get("original_max_position_embeddings") or config.get("max_position_embeddings", 1024)
-    assert spec.max_length == positions
+    keys = ("original_max_position_embeddings", "max_position_embeddings", "n_positions")
+    assert spec.max_length == next((config[key] for key in keys if key in config), _POSITIONS)
     if isinstance(spec.positions, RotaryPositions):
         assert spec.positions.theta == config.get("rope_theta", _THETA)
     family_of_spec(spec)  # it can be written too

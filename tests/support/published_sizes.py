@@ -21,6 +21,11 @@ def _gpt2(width, layers, heads):
     }
 
 
+_GPTJ = {
+    "model_type": "gptj", "vocab_size": 50400, "n_positions": 2048, "rotary_dim": 64, "tie_word_embeddings": False,
+}
+
+
 def _gpt_neo(width, layers, heads):
     return {
         "model_type": "gpt_neo", "vocab_size": 50257, "max_position_embeddings": 2048, "hidden_size": width,
@@ -46,6 +51,18 @@ def _of(model_type, **common):
         keys = {"num_key_value_heads": kv_heads, **common, **rest}
         return _config(model_type, vocabulary, width, layers, heads, mlp, positions, **keys)
     return row
+
+
+def _gpt_oss(layers, experts):
+    return _config(
+        "gpt_oss", 201088, 2880, layers, 64, 2880, 131072, num_key_value_heads=8, head_dim=64, attention_bias=True,
+        num_local_experts=experts, num_experts_per_tok=4, sliding_window=128, rope_theta=150000,
+        layer_types=["sliding_attention", "full_attention"] * (layers // 2), tie_word_embeddings=False,
+        rope_scaling={
+            "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+            "rope_type": "yarn", "truncate": False,
+        },
+    )
 
 
 _llama, _mistral, _qwen2 = _of("llama"), _of("mistral", rope_theta=1e6), _of("qwen2", rope_theta=1e6)
@@ -98,6 +115,15 @@ SIZES = {
     "EleutherAI/pythia-6.9b": (6_857_302_016, _pythia(50432, 4096, 32, 32)),
     "EleutherAI/pythia-12b": (11_846_072_320, _pythia(50688, 5120, 36, 40)),
     "EleutherAI/gpt-neox-20b": (20_554_567_680, _pythia(50432, 6144, 44, 64)),
+    "EleutherAI/gpt-j-6b": (6_050_882_784, {**_gpt2(4096, 28, 16), **_GPTJ}),
+    "tiiuae/falcon-7b": (
+        6_921_720_704,
+        {
+            "model_type": "falcon", "vocab_size": 65024, "hidden_size": 4544, "num_hidden_layers": 32,
+            "num_attention_heads": 71, "bias": False, "multi_query": True, "new_decoder_architecture": False,
+            "parallel_attn": True,
+        },
+    ),
     "facebook/opt-125m": (125_239_296, _opt(768, 12, 12)),
     "facebook/opt-350m": (331_196_416, _opt(1024, 24, 16, do_layer_norm_before=False, word_embed_proj_dim=512)),
     "facebook/opt-1.3b": (1_315_758_080, _opt(2048, 24, 32)),
@@ -323,6 +349,8 @@ SIZES = {
             partial_rotary_factor=0.75, tie_word_embeddings=True,
         ),
     ),
+    "openai/gpt-oss-20b": (20_914_757_184, _gpt_oss(24, 32)),
+    "openai/gpt-oss-120b": (116_829_156_672, _gpt_oss(36, 128)),
     "HuggingFaceTB/SmolLM3-3B": (
         3_075_098_624,
         _of("smollm3")(
