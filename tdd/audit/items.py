@@ -96,12 +96,13 @@ class TextItems(Items):
 
     def identify(self, models: Sequence[Any], scores: Mapping[str, Score], inputs: Inputs) -> list[dict[str, Any]]:  # noqa: D102
         provenance = super().identify(models, scores, inputs)
-        for name, given in given_by_name(scores.values(), "model").items():
-            several = [provenance_of(one) for one in as_models(given)]
-            key = "reference" + name.removeprefix(name.split(" ")[0])
-            while key in provenance[0]:
-                key += "'"
-            provenance[0][key] = several if isinstance(given, list) else several[0]
+        given = [as_models(models) for models in given_by_name(scores.values(), "model").values()]
+        references: list[dict[str, Any]] = []
+        for one in (one for models in given for one in models):
+            if (found := provenance_of(one)) not in references:
+                references.append(found)
+        if references:
+            provenance[0]["reference"] = references if len(references) > 1 else references[0]
         return provenance
 
     def score_under(  # noqa: D102
