@@ -78,7 +78,9 @@ def test_weights_settle_and_the_bound_starts_at_the_smallest_n():
     assert np.isnan(weight[:, -1]).all()
     count = len(weights.SIZES)
     for law in range(2):
-        assert (spread[(law + 1) * count - 1, :-1] < spread[law * count, :-1]).all()
+        first, last = spread[law * count, :-1], spread[(law + 1) * count - 1, :-1]
+        assert (last <= first).all()  # a detector without a signal may never reject anything
+        assert (last[:3] < first[:3]).all()
     power = result.power[:, -1, 0]
     first = np.arange(0, 2 * count, count)
     np.testing.assert_allclose(least[first, -1], power[first])

@@ -188,6 +188,7 @@ STUDIES = (
     ),
     _study(
         name="td4eval-noise",
+        repetitions=2_000,
         title="TD4Eval: combined detectors and single thresholds, by the fraction of wrong labels",
         describe=lambda options: f"{describe(options)}; thresholds of the highest accuracy on the validation items",
         run=GridRun(design, _under_noise, grid=WRONG, table_grid=lambda columns: WRONG),
@@ -201,6 +202,7 @@ STUDIES = (
     ),
     _study(
         name="td4eval-baselines",
+        repetitions=2_000,
         title="TD4Eval: thresholds of single detectors beside rules that combine them",
         describe=_describe_baselines,
         run=GridRun(design, _thresholds_and_combinations, finish=_with_accuracy_and_auc),
