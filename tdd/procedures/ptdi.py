@@ -85,7 +85,7 @@ GUARANTEE_ROWS = [("tdd.ptdi", f'proportion="{name}"', guarantee) for name, guar
 
 DIFFERENCES = [
     Difference(
-        "tdd.scoring.scores.tokens.loss", "PTDI", "eq. 2", "the loss is a sum over tokens", "the mean",
+        "tdd.scoring.scores.tokens.Loss", "PTDI", "eq. 2", "the loss is a sum over tokens", "the mean",
         "texts of unequal length are ranked",
     ),
     Difference(

@@ -308,12 +308,21 @@ class Raw:
         self.address = f"http://127.0.0.1:{self.server.getsockname()[1]}/v1"
         threading.Thread(target=self.serve, daemon=True).start()
 
+    def read_request(self, connection):
+        got = b""
+        while b"\r\n\r\n" not in got:
+            got += connection.recv(1 << 16)
+        head, _, body = got.partition(b"\r\n\r\n")
+        length = int(re.search(rb"(?i)content-length: *(\d+)", head)[1])
+        while len(body) < length:
+            body += connection.recv(1 << 16)
+
     def serve(self):
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self.server.accept()
                 with connection, contextlib.suppress(OSError):
-                    connection.recv(1 << 16)
+                    self.read_request(connection)  # what is unread when a socket closes resets the connection
                     connection.sendall(self.sent)
                     for one in self.more:
                         connection.sendall(one)

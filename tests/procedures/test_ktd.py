@@ -264,9 +264,9 @@ def test_whole_numbers_and_lists():
                 "calibration_knockoffs": np.zeros((3, 2)),
                 "proportion": "moment",
             },
-            'proportion="moment" needs members: scores of known members',
+            "proportion='moment' needs members: scores of known members",
         ),
-        ({"members": np.zeros(3)}, 'members is used by proportion="moment" only'),
+        ({"members": np.zeros(3)}, 'members is used by proportion="moment" and "moment_paper" only'),
         (
             {
                 "rule": "conformal",
@@ -274,7 +274,7 @@ def test_whole_numbers_and_lists():
                 "calibration_knockoffs": np.zeros((3, 2)),
                 "proportion": "subtract",
             },
-            "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'jackknife'",
+            "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'moment_paper', 'jackknife'",
         ),
     ],
     ids=str,

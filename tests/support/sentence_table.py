@@ -203,8 +203,6 @@ claim margin/local-fdr
 test statistical/test_error_control.py::test_ptdi_none_is_exact
   tdd.ptdi none
 claim storey/plus-one
-  report/audit.py:_selected | If the assumptions hold,
-  report/audit.py:_selected |  The last column is
   tdd.ptdi storey
 claim subtraction/actual-size
   tdd.ptdi subtraction
