@@ -101,6 +101,7 @@ def test_text_form_and_messages(model, tmp_path, monkeypatch):
         ({"a": 3}, "cannot read the score 3"),
         (Relief, r"Relief is the class of a score and no score; call it, as in Relief\(\)"),
         ({"a": Relief}, "Relief is the class of a score"),
+        (("loss", None), "cannot read the score None"),
         (tdd.scores.Reference(model=[None]), "model of the score 'reference' has None among its models"),
     ):
         with pytest.raises(tdd.InputError, match=message):
@@ -205,6 +206,59 @@ def test_options_without_a_default_and_of_several_numbers(model):
         parse_score("scaled")
     with pytest.raises(tdd.InputError, match=r"of=\[\] is not a score of one pass; choose one of loss, zlib"):
         tdd.scores.Fsd(of=[])
+
+
+def test_an_audit_takes_scores_by_names_of_its_caller(model, tmp_path):
+    known, suspects = random_texts(12, seed=3, shortest=6), random_texts(4, seed=4, shortest=6)
+    both = {"mine": Relief(before=UNSEEN), "loss": "min_k:k=0.5"}
+    given = (model, suspects, known)
+    audit = tdd.run_audit(*given, alpha=0.4, score=both, extra_scores="zlib", method="td4eval", progress=False,
+                          out=tmp_path / "run")  # fmt: skip
+    assert audit.run["options"]["score"] == ["mine", "loss"]
+    assert audit.run["options"]["named"] == {"mine": "relief", "loss": "min_k:k=0.5", "zlib": "zlib"}
+    smallest = tdd.score(model, suspects, "min_k:k=0.5", progress=False)["min_k:k=0.5"]
+    np.testing.assert_allclose(audit.items["loss"], smallest, rtol=1e-5)
+    for options, message in (
+        ({"score": {"mine": "zlib"}, "out": tmp_path / "run"}, "another"),
+        ({"score": 3}, "score=3 is neither a name nor a sequence"),
+        ({"score": Relief}, "Relief is the class of a score"),
+        ({"extra_scores": None}, "extra_scores=None is neither a name nor a sequence"),
+        ({"score": "loss", "extra_scores": {"loss": "min_k"}}, "'loss' names one score in score and another in extra"),
+    ):
+        with pytest.raises(tdd.InputError, match=message):
+            tdd.run_audit(*given, alpha=0.4, progress=False, **options)
+
+
+def test_how_to_run_is_checked(model):
+    for options, message in (
+        ({"dtype": "int8"}, "dtype='int8' is not supported; supported: float32"),
+        ({"dtype": 3}, "dtype=3 is not supported"),
+        ({"store": 5}, "store=5 must be the path of a folder"),
+        ({"job": None}, "job=None must be a text"),
+        ({"on_batch": 5}, "on_batch=5 must be a function"),
+    ):
+        with pytest.raises(tdd.InputError, match=message):
+            tdd.score(model, ["w1 w2"], "loss", progress=False, **options)
+
+
+def test_log_probs_by_names_of_the_caller():
+    dump = [{"id": "a", "text": "a b c", "log_probs": [None, -1.0, -3.0]}]
+    both = {"x": "min_k:k=0.5", "loss_per_byte": "loss_per_byte", "y": tdd.scores.Loss()}
+    assert {name: float(one[0]) for name, one in tdd.score_log_probs(dump, both).values.items()} == {
+        "x": 3.0, "loss_per_byte": 0.8, "y": 2.0,
+    }  # fmt: skip
+    for scores, message in (
+        ({"loss_per_byte": "loss"}, "the column 'loss_per_byte' is that score alone"),
+        ({"x": "loss_per_byte"}, "the column 'loss_per_byte' is that score"),
+        ({"x": None}, "cannot read the score None"),
+        ({}, "scores is empty"),
+        ("lira", "'lira' needs several reference models"),
+        (tdd.scores.Reference(model=5), "reference: cannot read rows from a value of type int"),
+    ):
+        with pytest.raises(tdd.InputError, match=message):
+            tdd.score_log_probs(dump, scores)
+    with pytest.raises(tdd.InputError, match="there is no option 'device'; those of how a dump is read are format"):
+        tdd.score_log_probs(dump, "loss", device="cpu")
 
 
 def test_an_audit_and_the_commands_know_it(model, tmp_path, monkeypatch, capsys):
