@@ -13,7 +13,7 @@ from tdd.logprobs import LogProbs, Reading, ReadingOptions, read_log_probs
 from tdd.records import Scores
 from tdd.scoring.score import Scoring
 from tdd.scoring.scores.parts import padded_stats
-from tdd.scoring.scores.score import SCORES, Score, as_scores, check_no_fields, fields_of, given_by_name
+from tdd.scoring.scores.score import OWN, Score, as_scores, check_no_fields, fields_of, given_by_name
 from tdd.texts import load_texts
 from tdd.validate import InputError, some
 
@@ -105,7 +105,10 @@ def score_log_probs(
     [2.0, 0.5]
     """
     requests = as_dump_scores(scores)
-    check_no_fields(reading)
+    if unknown := [name for name in reading if name not in ReadingOptions.__annotations__]:
+        check_no_fields(unknown)
+        known = ", ".join(ReadingOptions.__annotations__)
+        raise InputError(f"there is no option {unknown[0]!r}; those of how a dump is read are {known}")
     how = Reading(**reading)
     dump = read_log_probs(source, how)
     bytes_of, compressed = _sizes(dump, texts)
@@ -148,7 +151,14 @@ def as_dump_scores(given: Any) -> dict[str, Score | None]:
       InputError: as `tdd.scoring.scores.score.as_scores`.
     """
     if isinstance(given, Mapping):
-        return {str(label): None if label in _OF_SUMS else one for label, one in given.items()}
+        of_sums = [label for label, one in given.items() if one in _OF_SUMS or (one is None and label in _OF_SUMS)]
+        for label, one in given.items():
+            if (label in of_sums and one not in (None, label)) or (label in _OF_SUMS and label not in of_sums):
+                name = label if label in _OF_SUMS else one
+                raise InputError(f"scores={{{label!r}: {one!r}}}: the column {name!r} is that score alone")
+        rest = {label: one for label, one in given.items() if label not in of_sums}
+        read = as_scores(rest) if rest or not of_sums else {}
+        return {str(label): None if label in of_sums else read[str(label)] for label in given}
     several = [given] if isinstance(given, (str, Score)) or not isinstance(given, Iterable) else [*given]
     of_sums = [one for one in several if isinstance(one, str) and one in _OF_SUMS]
     if len(set(of_sums)) < len(of_sums):
@@ -244,7 +254,10 @@ def _sizes(dump: LogProbs, texts: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _matched(name: str, source: Any, reading: Reading, dump: LogProbs) -> LogProbs:
     """The rows of a second dump in the order of the first."""
-    other = read_log_probs(source, reading)
+    try:
+        other = read_log_probs(source, reading)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
     if other.slices or np.isnan(other.sums).any():
         lacks = "holds slices of items" if other.slices else "has no log-probabilities"
         raise InputError(f"{other.source}: {name} needs the log-probabilities of whole texts, and this file {lacks}")
@@ -297,7 +310,7 @@ def _check_sufficient(
     """Check that every score (None: one of sums) can be computed; all that cannot are named with their reasons."""
     reasons = {label: _missing(label, request, dump, num_without_text, seconds) for label, request in requests.items()}
     if listing := "; ".join(f"{label!r} {reason}" for label, reason in reasons.items() if reason):
-        known = as_dump_scores((*SCORES, *_OF_SUMS))
+        known = as_dump_scores((*OWN, *_OF_SUMS))
         possible = [name for name, one in known.items() if not _missing(name, one, dump, 0, dict.fromkeys(seconds, 1))]
         end = f". Possible from this file: {', '.join(possible)}" if possible else ""
         raise InputError(f"the log-probabilities do not suffice: {listing}{end}")
@@ -328,14 +341,14 @@ def _missing(
         return _WHOLE_VOCABULARY.format(" and ".join(beyond))
     if not score.computed or "corpus" in score.given:
         return "needs the model itself, not only its log-probabilities; see tdd.score"
+    if beyond := [name for name in score.passes() if name not in seconds]:
+        return f"needs the model itself ({beyond[0]}); see tdd.score"
+    if any(given is not None and given.least > 1 for given in fields_of(score).values()):
+        return "needs several reference models; see tdd.score"
     for name in score.passes():
-        if name not in seconds:
-            return f"needs the model itself ({name}); see tdd.score"
         if seconds[name] is None:
             how = "model=, as in 'reference:model=DUMP'" if name in score.passes() and score.given else f"{name}="
             return f"needs a second dump: give {how}"
-    if any(given is not None and given.least > 1 for given in fields_of(score).values()):
-        return "needs several reference models; see tdd.score"
     if score.name == "loss" and dump.counts is not None:
         return None
     if not dump.statistics and score.name != "reference":

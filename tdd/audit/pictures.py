@@ -67,7 +67,8 @@ class ImageItems(Items):
             )
 
     def scores(self, given: Any) -> dict[str, Any]:  # noqa: D102
-        return {name: of_slice(name) for name in given}
+        named = given if isinstance(given, Mapping) else {name: name for name in given}
+        return {str(label): of_slice(one) for label, one in named.items()}
 
     def read(self, tables: Sequence[Any]) -> tuple[Sequence[Any], Reading]:
         """Read SHA-256 in the place of images, and what is known of these.

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
@@ -27,8 +27,8 @@ from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import as_shard
 from tdd.scoring.how import Run, RunOptions, as_run
 from tdd.scoring.score import Scoring
-from tdd.scoring.scores.score import Score, given_by_name
-from tdd.validate import InputError, as_names
+from tdd.scoring.scores.score import Score, as_scores, given_by_name
+from tdd.validate import InputError
 
 if TYPE_CHECKING:
     from tdd.audit.flagged import Restricted
@@ -174,6 +174,8 @@ def run_audit(
     provenance = items.identify(models, scores, inputs)
     recorded = {**items.options, **_options(choices, deciding, scores, inputs, items.how)}
     recorded |= flags.options if flags else {}
+    if isinstance(score, Mapping) or isinstance(extra_scores, Mapping):
+        recorded["named"] = {name: _as_text(name, one) for name, one in scores.items()}
     folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, choices, recorded)
     if folder is not None:
         store, job = items.how.store or folder / "scoring", items.how.job or folder.name
@@ -226,6 +228,12 @@ def _values(scores: Mapping[str, Any]) -> list[Score]:
     return [score for score in scores.values() if isinstance(score, Score)]
 
 
+def _as_text(name: str, score: Any) -> str:
+    """A score as text; of images with its slice, of sums by its name."""
+    value, *part = score if isinstance(score, tuple) else (score,)
+    return " ".join([value.label if isinstance(value, Score) else name, *part])
+
+
 def _decide(choices: Choices, inputs: Inputs, tables: Tables, columns: Sequence[str], **record: Any) -> Audit:
     """The finished run, from the scores by role; `record` goes to `assemble`."""
     sources = {
@@ -255,7 +263,7 @@ def _scores(
     """The names of the scores that decide, and all scores to compute by name."""
     usual = procedure.score if items.score is None else items.score
     chosen = usual if score is None else score
-    given = [chosen] if isinstance(chosen, (str, Score)) else [*as_names(chosen, "score")] if not chosen else [*chosen]
+    given, extra = _listed(chosen, "score"), _listed(extra_scores, "extra_scores")
     if not given:
         raise InputError("score names nothing; at least one score decides")
     if len(given) > 1 and procedure.columns != "detectors":
@@ -266,10 +274,28 @@ def _scores(
     texts = [one for one in given if isinstance(one, str)]
     if len(set(texts)) < len(texts):
         raise InputError(f"score names a detector twice: {', '.join(texts)}")
-    extra = [extra_scores] if isinstance(extra_scores, (str, Score)) else [*extra_scores]
+    if isinstance(chosen, Mapping) or isinstance(extra_scores, Mapping):  # with names of their own
+        deciding = items.scores(chosen if isinstance(chosen, Mapping) else given)
+        more = items.scores(extra_scores if isinstance(extra_scores, Mapping) else extra) if extra else {}
+        if clash := [name for name, one in more.items() if deciding.get(name, one) != one]:
+            raise InputError(f"{clash[0]!r} names one score in score and another in extra_scores; rename one of them")
+        return tuple(deciding), {**deciding, **more}
     named = {one if isinstance(one, str) else id(one) for one in given}
     every = items.scores([*given, *(one for one in extra if (one if isinstance(one, str) else id(one)) not in named)])
     return tuple([*every][: len(given)]), every
+
+
+def _listed(given: Any, argument: str) -> list[Any]:
+    """One score or several, the names of a mapping.
+
+    Raises:
+      InputError: neither.
+    """
+    if isinstance(given, (str, Score)):
+        return [given]
+    if isinstance(given, type) or not isinstance(given, Iterable):
+        return [*as_scores(given, argument)]  # raises
+    return [*given]
 
 
 def _options(

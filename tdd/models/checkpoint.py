@@ -88,7 +88,7 @@ def load(
     Cost: Reads every weight once. Host memory holds one stored tensor at a time, and one layer of the parameter that
     it is a part of.
     """
-    target = _as_dtype(dtype)
+    target = as_dtype(dtype)
     placement = Placement(mesh, target)
     place = resolve(path, revision=revision).path
     with _opened(place) as (stored, family, spec, tokenizer):
@@ -128,7 +128,7 @@ def save(
         it, they hold NaN or infinity in the type to be written, or the tokenizer has more ids than the model's
         vocabulary.
     """
-    target = _as_dtype(dtype)
+    target = as_dtype(dtype)
     place = pathlib.Path(folder).expanduser()
     check_positive(max_shard_bytes=max_shard_bytes)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
@@ -325,7 +325,7 @@ def _publish(partial: pathlib.Path, place: pathlib.Path) -> None:
     partial.rename(place)
 
 
-def _as_dtype(dtype: Any) -> np.dtype | None:
+def as_dtype(dtype: Any) -> np.dtype | None:
     """The parameters' dtype by its name; None stays None."""
     if dtype is None:
         return None

@@ -6,7 +6,7 @@ The score of a text must not rest on the text itself: those that are scored may 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class Corpus:
         return {**facts_of(self.texts), "tokens": self.num_tokens}
 
 
-def check_apart(beside: Mapping[str, Texts], texts: Texts, known: Mapping[str, Known]) -> None:
+def check_apart(beside: Mapping[str, Texts], texts: Texts, known: Mapping[str, Collection[Known]]) -> None:
     """Check that no text to score is among the texts beside, and no known member among those that must not be one.
 
     White space does not tell two texts apart.
@@ -46,10 +46,10 @@ def check_apart(beside: Mapping[str, Texts], texts: Texts, known: Mapping[str, K
     Raises:
       InputError: naming the field of the score, a key of `beside`, and the texts.
     """
-    unseen = {argument: others for argument, others in beside.items() if known[argument] == "unseen"}
+    unseen = {argument: others for argument, others in beside.items() if "unseen" in known[argument]}
     for argument, others in beside.items():
         there = {*_bare(others)}
-        apart = {"the texts to score": texts, **(unseen if known[argument] == "seen" else {})}
+        apart = {"the texts to score": texts, **(unseen if "seen" in known[argument] else {})}
         for what, scored in apart.items():
             both = [one for one, text in zip(scored.ids, _bare(scored), strict=True) if text in there]
             if both:

@@ -60,7 +60,8 @@ class Run:
         batches are estimated.
 
     Raises:
-      InputError: long_texts is none of the three.
+      InputError: long_texts is none of the three; a store that is no path, a job that is no text; an on_batch that
+        cannot be called.
     """
 
     device: Any = None
@@ -81,6 +82,14 @@ class Run:
                 f"long_texts={self.long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or "
                 "'error'"
             )
+        if self.store is not None and not isinstance(self.store, (str, os.PathLike)):
+            raise InputError(f"store={self.store!r} must be the path of a folder")
+        if not isinstance(self.job, str):
+            raise InputError(
+                f"job={self.job!r} must be a text; leave it out unless several runs with shards use one store"
+            )
+        if self.on_batch is not None and not callable(self.on_batch):
+            raise InputError(f"on_batch={self.on_batch!r} must be a function of (batches done, batches in all)")
 
     def find_devices(self) -> Devices:
         """Find the devices; see `tdd.scoring.devices.find_devices`."""

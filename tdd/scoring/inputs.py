@@ -99,6 +99,8 @@ def encode_pass(
     limit = _room(check_max_length(max_length, model.lm.max_length), model.lm.max_length, reserved)
     if encoded is None:
         whole = texts.texts if change is None else [change(text) for text in texts.texts]
+        if wrong := [type(one).__name__ for one in whole if not isinstance(one, str)]:
+            raise InputError(f"the change of the {name} pass made {wrong[0]} of a text; it must return a string")
         encoded = encode(model.tokenizer, whole, max_tokens=limit if long_texts == "truncate" else None)
     what = "reference model" if task.of.startswith(OTHER) else "model"
     check_token_ids(encoded.tokens, texts.ids, model.lm.vocab_size, what, model.tokenizer)

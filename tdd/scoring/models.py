@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.models.checkpoint import load
+from tdd.models.checkpoint import as_dtype, load
 from tdd.records import LanguageModel
 from tdd.scoring.devices import Devices, parameters_too_large
 from tdd.scoring.inputs import Deferred, Model
@@ -54,9 +54,9 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
                 f"{name} is a LanguageModel without {part}; pass {part}=..., or the triple (lm, params, tokenizer), "
                 "or the path of a checkpoint"
             )
-    if dtype is not None:
+    if (target := as_dtype(dtype)) is not None:
         params = jax.tree.map(
-            lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, params
+            lambda leaf: leaf.astype(target) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, params
         )
     return Model(model, params, tokenizer, str(getattr(model.spec, "name", type(model.spec).__name__)))
 

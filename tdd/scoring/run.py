@@ -157,7 +157,7 @@ class BlockScores(NamedTuple):
         used = [one for found in read.values() for one in (found if isinstance(found, list) else [found])]
         per_byte = any(name in self.differs for name, _ in used)
         scaled = {over for name, _ in used if (over := tasks.tasks[name].over)} | {
-            name for name, _ in used if tasks.tasks[name].of.startswith(OTHER)
+            name for name, _ in used if tasks.tasks[name].of.startswith(OTHER) and not is_gradient(name)
         }
 
         def column(place: tuple[str, str]) -> np.ndarray:
@@ -284,11 +284,13 @@ class ScoreRun:
         columns |= {("measure", name): values for name, values in self.measures.items()}
         for name, results in self.results.items():
             columns |= {(name, label): values for label, values in results.values.items()}
+        others = [name for name, task in self.tasks.items() if task.of.startswith(OTHER) and not is_gradient(name)]
+        per_byte = {OWN, *others, *(self.tasks[name].over for name in others)} if others else set()
         with np.errstate(all="ignore"):  # a text may have no scored byte
             for name in self.inputs:
-                if any(name in (other, task.over) for other, task in self.tasks.items() if task.over):
-                    per_byte = self._tokens_of(name).num_tokens / self.inputs[name].encoded.scored_bytes
-                    columns["per byte", name] = per_byte
+                if name in per_byte:
+                    num_tokens = self._tokens_of(name).num_tokens
+                    columns["per byte", name] = num_tokens / self.inputs[name].encoded.scored_bytes
         return columns
 
     def _differs(self, name: str) -> bool:

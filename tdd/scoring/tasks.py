@@ -16,7 +16,7 @@ from tdd.scoring.corpus import check_apart, facts_of, read_prefix
 from tdd.scoring.devices import Devices
 from tdd.scoring.inputs import OTHER, OWN, Model, is_gradient
 from tdd.scoring.models import find_reference
-from tdd.scoring.scores.score import Known, Pass, Score, Tuned, fields_of, given_by_name
+from tdd.scoring.scores.score import Pass, Score, Tuned, given_by_name, known_by_name
 from tdd.scoring.scores.tokens import Loss
 from tdd.validate import InputError
 
@@ -75,13 +75,10 @@ def check_scorable(scores: Mapping[str, Score], texts: Texts) -> None:
     Raises:
       InputError: naming the field of the score and the texts.
     """
-    known: dict[str, Known] = {
-        name: given.known for score in scores.values() for name, given in fields_of(score).items() if given is not None
-    }
     given = {
         name: one.texts if _is_counted(one) else one for name, one in given_by_name(scores.values(), "texts").items()
     }
-    check_apart(given, texts, {name: known[name.split(" ")[0]] for name in given})
+    check_apart(given, texts, known_by_name(scores.values()))
 
 
 def _is_counted(texts: Any) -> bool:
@@ -123,7 +120,14 @@ class _Builder:
                 several = isinstance(made, tuple)
                 found = [self._add(name, one) for one in (made if several else (made,))]
                 read[label][name] = found if several else found[0]
-        return Tasks(self._scores, self._models, self._tasks, read, self._facts())
+        tasks = {name: dataclasses.replace(task, over=self._over(task)) for name, task in self._tasks.items()}
+        return Tasks(self._scores, self._models, tasks, read, self._facts())
+
+    def _over(self, task: Task) -> str | None:
+        """The pass of the scored model over the texts of another model's pass, once all passes are known."""
+        if not task.of.startswith(OTHER) or task.made_by.gradient:
+            return None
+        return self._keys.get(self._key(dataclasses.replace(task.made_by, model=None, keep=None)))
 
     def _add(self, name: str, made: Pass) -> tuple[str, str]:
         """The task of a pass, and the label of what the score reads of it."""
@@ -131,13 +135,11 @@ class _Builder:
         task = self._tasks.get(self._keys.get(key, ""))
         if task is None:
             of = self._model(made.model)
-            base = dataclasses.replace(made, model=None, keep=None)
-            over = self._keys.get(self._key(base)) if of.startswith(OTHER) else None
             like = self._keys.get(self._key(dataclasses.replace(made, change=None, keep=None))) if made.change else None
-            named = "gradient" if made.gradient else name
+            named = "gradient" if made.gradient else f"pass {name}" if is_gradient(name) else name
             named = next(one for number in itertools.count(1) if (one := _numbered(named, number)) not in self._tasks)
             prefix = None if made.prefix is None else self._prefix(of, made.prefix)
-            task = self._tasks[named] = Task(named, of, made, {}, prefix, over, like)
+            task = self._tasks[named] = Task(named, of, made, {}, prefix, like=like)
             self._keys[key] = named
         if made.gradient:
             return task.name, ""

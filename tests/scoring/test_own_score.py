@@ -14,7 +14,7 @@ from scored_models import ids, losses_of_tokens, random_texts, scored_model
 
 import tdd
 from tdd.cli import main
-from tdd.scoring.scores import Pass, Score, option, texts_given
+from tdd.scoring.scores import Pass, Score, models_given, option, texts_given
 from tdd.scoring.scores.score import parse_score
 
 UNSEEN = ["w1 w2 w3", "w4 w5"]
@@ -96,9 +96,169 @@ def test_text_form_and_messages(model, tmp_path, monkeypatch):
         ("relief:shift=x", "shift=x is no number"),
         ("relief:k=1", "'relief' has no parameter 'k'; it has weight, shift, before"),
         (Relief(before=texts[:1]), "1 of the texts to score is in before: '1'"),
+        (Relief(before=[]), "before of the score 'relief': .*empty"),
+        (Relief(before=5), "before of the score 'relief': .*of type int"),
+        ({"a": 3}, "cannot read the score 3"),
+        (Relief, r"Relief is the class of a score and no score; call it, as in Relief\(\)"),
+        ({"a": Relief}, "Relief is the class of a score"),
+        (("loss", None), "cannot read the score None"),
+        (tdd.scores.Reference(model=[None]), "model of the score 'reference' has None among its models"),
     ):
         with pytest.raises(tdd.InputError, match=message):
             tdd.score(model, texts, given, progress=False)
+
+
+def test_values_compare_and_hash_whatever_they_were_given(model):
+    other = scored_model(4)
+    ways = tdd.scores.ReCall(UNSEEN), tdd.scores.Reference(other), tdd.scores.DcPdd(cap=0.02, corpus=UNSEEN)
+    for one in ways:
+        again = dataclasses.replace(one)
+        assert one == again
+        assert hash(one) == hash(again)
+        assert len({one, again}) == 1
+    assert tdd.scores.Reference(other) != tdd.scores.Reference(scored_model(5))
+    assert tdd.scores.ReCall(UNSEEN) == tdd.scores.ReCall([*UNSEEN]) != tdd.scores.ReCall(UNSEEN[:1])
+    assert tdd.scores.DcPdd(cap=0.02) != tdd.scores.DcPdd()
+    assert tdd.scores.Loss() != "loss"
+    corpora = [tdd.scores.DcPdd(corpus=tdd.load_texts(UNSEEN)).bound(model[2], model[0].vocab_size) for _ in range(2)]
+    assert hash(corpora[0]) == hash(corpora[1])
+    assert corpora[0] == corpora[0] != corpora[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe(Score):
+    """Whatever passes a test asks for."""
+
+    statistics = ("log_prob",)
+
+    asked: tuple = ()
+    model: object = models_given("another model")
+    prefix: object = texts_given("texts that the model has seen", known="seen")
+    beside: object = texts_given("other texts", known="unseen")
+
+    def rows(self, stats):
+        return tdd.scores.Loss().rows(stats)
+
+    def passes(self):
+        given = {"model": self.model, "texts": self.beside}
+        return {name: Pass(**{**options, **{key: given[key] for key in use}}) for name, use, options in self.asked}
+
+    def finish(self, rows, evidence):
+        return rows * 0 + sum(number * evidence[name].mean() for number, (name, *_) in enumerate(self.asked, 1))
+
+
+def probe(*asked, **given):
+    usual = {"model": scored_model(4), "prefix": ["w8 w9"], "beside": UNSEEN}
+    return Probe(tuple(asked), **{**usual, **given})
+
+
+def test_a_pass_may_be_of_any_kind_under_any_name(model):
+    texts, other = random_texts(3, seed=2, shortest=4, longest=20), scored_model(4)
+    upper = {"change": str.upper}
+    asked = ("gradient", "", upper), ("text", "", {"gradient": True}), ("x", ["model"], {"gradient": True})
+    found = tdd.score(model, texts, {"probe": probe(*asked, model=other)}, progress=False)["probe"]
+    changed = tdd.score(model, [text.upper() for text in texts], "loss", progress=False)["loss"]
+    norms = [tdd.score(one, texts, "grad_norm", progress=False)["grad_norm"].mean() for one in (model, other)]
+    np.testing.assert_allclose(found, changed.mean() + 2 * norms[0] + 3 * norms[1], rtol=1e-5)
+    with pytest.raises(tdd.InputError, match="the change of the x pass made int of a text; it must return a string"):
+        tdd.score(model, texts, {"probe": probe(("x", "", {"change": len}))}, progress=False)
+
+
+def test_the_order_of_passes_does_not_change_the_unit(model):
+    """Losses under another tokenizer are per byte, whether the pass of the own model is named before or after."""
+    other, texts = scored_model(6, bos=True), random_texts(3, seed=2, shortest=4)
+    passes = ("own", ["texts"], {}), ("under", ["model", "texts"], {})
+    first, second = (
+        tdd.score(model, texts, {"probe": probe(*asked, model=other)}, progress=False)["probe"]
+        for asked in (passes, passes[::-1])
+    )
+    difference = tdd.score(model, UNSEEN, tdd.scores.Reference(other), progress=False)["reference"].mean()
+    np.testing.assert_allclose(second - first, difference, rtol=1e-5)
+
+
+def test_what_is_known_of_texts_does_not_depend_on_other_scores(model):
+    texts = random_texts(3, seed=2, shortest=4)
+    contradictory = tdd.scores.ConReCall(prefix=UNSEEN, member_prefix=UNSEEN)
+    other = probe(beside=["w7 w9"])
+    for scores in ([contradictory], [contradictory, other], [other, contradictory]):
+        with pytest.raises(tdd.InputError, match=r"2 of prefix( 2)? are in member_prefix"):
+            tdd.score(model, texts, dict(enumerate(scores)), progress=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(Score):
+    """Has an option without a default, and several numbers as an option."""
+
+    name = "scaled"
+    statistics = ("log_prob",)
+
+    by: float
+    more: tuple[float, ...] = (1.0,)
+
+    def rows(self, stats):
+        return self.by * sum(self.more) * tdd.scores.Loss().rows(stats)
+
+
+def test_options_without_a_default_and_of_several_numbers(model):
+    assert Scaled(2.0, (0.5, 1.0)).label == "scaled:by=2.0,more=0.5:1.0"
+    assert parse_score(Scaled(2.0, (0.5, 1.0)).label) == Scaled(2.0, (0.5, 1.0))
+    with pytest.raises(tdd.InputError, match=r"score 'scaled' has no default for by; write 'scaled:by=\.\.\.'"):
+        parse_score("scaled")
+    with pytest.raises(tdd.InputError, match=r"of=\[\] is not a score of one pass; choose one of loss, zlib"):
+        tdd.scores.Fsd(of=[])
+
+
+def test_an_audit_takes_scores_by_names_of_its_caller(model, tmp_path):
+    known, suspects = random_texts(12, seed=3, shortest=6), random_texts(4, seed=4, shortest=6)
+    both = {"mine": Relief(before=UNSEEN), "loss": "min_k:k=0.5"}
+    given = (model, suspects, known)
+    audit = tdd.run_audit(*given, alpha=0.4, score=both, extra_scores="zlib", method="td4eval", progress=False,
+                          out=tmp_path / "run")  # fmt: skip
+    assert audit.run["options"]["score"] == ["mine", "loss"]
+    assert audit.run["options"]["named"] == {"mine": "relief", "loss": "min_k:k=0.5", "zlib": "zlib"}
+    smallest = tdd.score(model, suspects, "min_k:k=0.5", progress=False)["min_k:k=0.5"]
+    np.testing.assert_allclose(audit.items["loss"], smallest, rtol=1e-5)
+    for options, message in (
+        ({"score": {"mine": "zlib"}, "out": tmp_path / "run"}, "another"),
+        ({"score": 3}, "score=3 is neither a name nor a sequence"),
+        ({"score": Relief}, "Relief is the class of a score"),
+        ({"extra_scores": None}, "extra_scores=None is neither a name nor a sequence"),
+        ({"score": "loss", "extra_scores": {"loss": "min_k"}}, "'loss' names one score in score and another in extra"),
+    ):
+        with pytest.raises(tdd.InputError, match=message):
+            tdd.run_audit(*given, alpha=0.4, progress=False, **options)
+
+
+def test_how_to_run_is_checked(model):
+    for options, message in (
+        ({"dtype": "int8"}, "dtype='int8' is not supported; supported: float32"),
+        ({"dtype": 3}, "dtype=3 is not supported"),
+        ({"store": 5}, "store=5 must be the path of a folder"),
+        ({"job": None}, "job=None must be a text"),
+        ({"on_batch": 5}, "on_batch=5 must be a function"),
+    ):
+        with pytest.raises(tdd.InputError, match=message):
+            tdd.score(model, ["w1 w2"], "loss", progress=False, **options)
+
+
+def test_log_probs_by_names_of_the_caller():
+    dump = [{"id": "a", "text": "a b c", "log_probs": [None, -1.0, -3.0]}]
+    both = {"x": "min_k:k=0.5", "loss_per_byte": "loss_per_byte", "y": tdd.scores.Loss()}
+    assert {name: float(one[0]) for name, one in tdd.score_log_probs(dump, both).values.items()} == {
+        "x": 3.0, "loss_per_byte": 0.8, "y": 2.0,
+    }  # fmt: skip
+    for scores, message in (
+        ({"loss_per_byte": "loss"}, "the column 'loss_per_byte' is that score alone"),
+        ({"x": "loss_per_byte"}, "the column 'loss_per_byte' is that score"),
+        ({"x": None}, "cannot read the score None"),
+        ({}, "scores is empty"),
+        ("lira", "'lira' needs several reference models"),
+        (tdd.scores.Reference(model=5), "reference: cannot read rows from a value of type int"),
+    ):
+        with pytest.raises(tdd.InputError, match=message):
+            tdd.score_log_probs(dump, scores)
+    with pytest.raises(tdd.InputError, match="there is no option 'device'; those of how a dump is read are format"):
+        tdd.score_log_probs(dump, "loss", device="cpu")
 
 
 def test_an_audit_and_the_commands_know_it(model, tmp_path, monkeypatch, capsys):

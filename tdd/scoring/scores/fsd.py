@@ -18,7 +18,7 @@ from typing import Any
 
 from tdd.records import TokenStats
 from tdd.scoring.scores.parts import check_positive
-from tdd.scoring.scores.score import SCORES, Array, Evidence, Pass, Score, Tuned, option, parse_score, texts_given
+from tdd.scoring.scores.score import OWN, SCORES, Array, Evidence, Pass, Score, Tuned, option, parse_score, texts_given
 from tdd.validate import InputError
 
 _TUNING = ("epochs", "rate", "rank", "seed")
@@ -33,9 +33,10 @@ def _check_whole(parameter: str, least: int, value: Any) -> int:
 
 def _check_of(value: Any) -> Score:
     """A score that the passes over the texts give without other models or texts."""
-    score = value if isinstance(value, Score) else SCORES[value]() if value in SCORES and value != "fsd" else None
+    known = isinstance(value, str) and value in SCORES and value != "fsd"
+    score = value if isinstance(value, Score) else SCORES[value]() if known else None
     if score is None or score.passes() or score.given:
-        simple = [name for name, cls in SCORES.items() if name != "fsd" and not (cls().given or cls().passes())]
+        simple = [name for name in OWN if name != "fsd" and not ((one := SCORES[name]()).given or one.passes())]
         raise InputError(f"of={value!s} is not a score of one pass; choose one of {', '.join(simple)}")
     return score
 

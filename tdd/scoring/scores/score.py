@@ -101,6 +101,22 @@ class Score:
     meaning: ClassVar[str] = ""
     statistics: ClassVar[tuple[str, ...]] = ()
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        # those that dataclasses generate compare arrays and hash lists
+        for name, method in (("__eq__", Score._equals), ("__hash__", Score._hash)):
+            if name not in vars(cls):
+                setattr(cls, name, method)
+
+    def _equals(self, other: object) -> Any:
+        """Whether class, options and what was given are the same: models and tables in memory are only themselves."""
+        if type(self) is not type(other) or not isinstance(other, Score):
+            return NotImplemented
+        return self.parameters == other.parameters and all(map(_alike, self.given.values(), other.given.values()))
+
+    def _hash(self) -> int:
+        return hash((type(self), *self.parameters.values()))
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             if (check := field.metadata.get("check")) is not None:
@@ -163,8 +179,8 @@ class Score:
     @property
     def label(self) -> str:
         """The score as text, without what it was given: "min_k:k=0.1"."""
-        usual = type(self)().parameters
-        changed = {name: value for name, value in self.parameters.items() if usual.get(name) != value}
+        usual = {field.name: _usual(field) for field in dataclasses.fields(self)}
+        changed = {name: value for name, value in self.parameters.items() if usual[name] != value}
         return self.name + ":" * bool(changed) + ",".join(f"{name}={_plain(value)}" for name, value in changed.items())
 
 
@@ -183,10 +199,20 @@ def fields_of(score: Score | type[Score]) -> dict[str, Given | None]:
     return {field.name: field.metadata.get("given") for field in dataclasses.fields(score)}
 
 
+def _usual(field: dataclasses.Field[Any]) -> Any:
+    """What a field has by default, as `option` checks it; MISSING where it has to be given."""
+    made = field.default_factory
+    usual = field.default if made is dataclasses.MISSING else made()
+    check = field.metadata.get("check")
+    return usual if check is None or usual is dataclasses.MISSING else check(usual)
+
+
 def _plain(value: Any) -> str:
     """A value as the text form has it."""
     from fractions import Fraction
 
+    if isinstance(value, tuple):
+        return ":".join(map(_plain, value))
     return f"{float(value):g}" if isinstance(value, Fraction) else str(value)
 
 
@@ -290,6 +316,9 @@ def _written(text: str) -> tuple[str, Score]:
         else:
             checked = "check" in next(field for field in dataclasses.fields(cls) if field.name == key).metadata
             options[key] = value if checked or not isinstance(value, str) else parse_option(key, value, kinds[key])
+    lacking = [field.name for field in dataclasses.fields(cls) if _usual(field) is dataclasses.MISSING]
+    if missing := [key for key in lacking if key not in options]:
+        raise InputError(f"score {name!r} has no default for {missing[0]}; write '{name}:{missing[0]}=...'")
     kept = [f"{key}={value}" for key, value in written if fields.get(key) is None]
     whole = len(kept) == len(written)
     return text if whole else name + ":" * bool(kept) + ",".join(kept), cls(**options)
@@ -303,7 +332,7 @@ def _of_module(text: str) -> tuple[type[Score] | None, str]:
         return None, text
     try:
         found = getattr(importlib.import_module(module), cls, None)
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         raise InputError(f"score {text!r} names the module {module}, which cannot be imported: {error}") from None
     if not (isinstance(found, type) and issubclass(found, Score) and found.name):
         raise InputError(f"score {text!r} names {module}.{cls}, which is no class of a tdd.Score with a name")
@@ -317,9 +346,15 @@ def as_scores(given: Any, argument: str = "scores") -> dict[str, Score]:
       InputError: none, one twice, or as `parse_score`. Scores that differ only in what they are given are numbered.
     """
     if isinstance(given, Mapping):
-        found = {str(label): one if isinstance(one, Score) else parse_score(one) for label, one in given.items()}
+        found = {}
+        for label, one in given.items():
+            if not isinstance(one, (str, Score)):
+                raise bad_syntax(one)
+            found[str(label)] = one if isinstance(one, Score) else parse_score(one)
         return found or _none(argument)
     if not isinstance(given, (str, Score, Iterable)):
+        if isinstance(given, type):
+            raise bad_syntax(given)
         raise InputError(
             f"{argument}={given!r} is neither a name nor a sequence of names; give for example {argument}=('loss',)"
         )
@@ -346,7 +381,9 @@ def _none(argument: str) -> Any:
 
 
 def bad_syntax(text: Any) -> InputError:
-    """The error for a text that is no score."""
+    """The error for a text or another value that is no score."""
+    if isinstance(text, type) and issubclass(text, Score):
+        return InputError(f"{text.__name__} is the class of a score and no score; call it, as in {text.__name__}()")
     return InputError(
         f"cannot read the score {text!r}; write a name such as 'min_k', or 'min_k:k=0.1', or 'max_renyi:gamma=2,k=0.1'"
     )
@@ -364,10 +401,14 @@ def check_complete(scores: Iterable[Score]) -> None:
                 continue
             value = getattr(score, name)
             form = "FILE" if given.kind == "texts" else "MODEL"
-            how = f"{name}=..., as in '{score.name}:{name}={form}' or tdd.scores.{type(score).__name__}({name}=...)"
+            value_form = f"{'tdd.scores.' * (score.name in OWN)}{type(score).__name__}({name}=...)"
+            how = f"{name}=..., as in '{score.name}:{name}={form}' or {value_form}"
             if value is None:
                 raise InputError(f"the score {score.name!r} needs {given.what}: give {how}, or leave the score out")
-            if given.kind == "model" and (count := len(as_models(value))) < given.least:
+            models = as_models(value) if given.kind == "model" else ()
+            if any(one is None for one in models):
+                raise InputError(f"{name} of the score {score.name!r} has None among its models; give {given.what}")
+            if given.kind == "model" and (count := len(models)) < given.least:
                 if not count:
                     raise InputError(f"{name} is an empty list; give at least one model, or leave the score out")
                 raise InputError(
@@ -396,21 +437,28 @@ def check_no_fields(keywords: Iterable[str]) -> None:
 
 
 def loaded(scores: Mapping[str, Score], *, text_field: str | None = None) -> dict[str, Score]:
-    """The scores with the texts that they were given, read; what is read already stays as it is."""
+    """The scores with the texts that they were given, read; what is read already stays as it is.
+
+    Raises:
+      InputError: as `tdd.texts.load_texts`, naming the score and its field.
+    """
     from tdd.texts import load_texts
 
     read: dict[int | str, Any] = {}  # one file for two scores is read once
 
-    def of_field(value: Any) -> Any:
+    def of_field(score: Score, name: str, value: Any) -> Any:
         key = os.fspath(value) if isinstance(value, (str, os.PathLike)) else id(value)
         if key not in read:
-            read[key] = value if hasattr(value, "sha256") else load_texts(value, text_field=text_field)
+            try:
+                read[key] = value if hasattr(value, "sha256") else load_texts(value, text_field=text_field)
+            except InputError as error:
+                raise InputError(f"{name} of the score {score.name!r}: {error}") from error
         return read[key]
 
     found = {}
     for label, score in scores.items():
         texts = {
-            name: of_field(value)
+            name: of_field(score, name, value)
             for name, given in fields_of(score).items()
             if given is not None and given.kind == "texts" and (value := getattr(score, name)) is not None
         }
@@ -432,6 +480,21 @@ def given_by_name(scores: Iterable[Score], kind: Literal["model", "texts"]) -> d
     return found
 
 
+def known_by_name(scores: Iterable[Score]) -> dict[str, set[Known]]:
+    """What must be true of the texts that the scores were given, by the names of `given_by_name`."""
+    every = [*scores]
+    named = given_by_name(every, "texts")
+    found: dict[str, set[Known]] = {name: set() for name in named}
+    for score in every:
+        for field, given in fields_of(score).items():
+            if given is None or given.kind != "texts" or (value := getattr(score, field)) is None:
+                continue
+            for name, texts in named.items():
+                if name.split(" ")[0] == field and _same(texts, value):
+                    found[name].add(given.known)
+    return found
+
+
 def _same(a: Any, b: Any) -> bool:
     """Whether two fields were given the same: texts by what they hold, models by name or identity."""
     if hasattr(a, "sha256") and hasattr(b, "sha256"):
@@ -441,6 +504,11 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
         return all(map(_same, a, b))
     return a is b
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two fields make the same score: as `_same`, but frequencies of tokens are only themselves."""
+    return a is b if hasattr(a, "log_frequency") or hasattr(b, "log_frequency") else _same(a, b)
 
 
 def score_rows(stats: TokenStats, score: str | Score, evidence: Evidence | None = None) -> Array:
