@@ -202,8 +202,6 @@ DRIVERS = {
     "expected_power",
     "load_score_table",
     "paraphrase",
-    "resample",
-    "resample_joint",
     "run_audit",
     "score",
     "score_log_probs",
