@@ -27,6 +27,9 @@ LAYERS = [
     {"cli", "__main__", "on_ray"},
 ]
 APART = LAYERS[3]
+DRIVES = LAYERS[5]
+BESIDE = {("demo", "audit"), ("probe", "exchange"), ("study", "probe")}
+"""Imports among drivers; what others of them share lies below."""
 ALIASES = {"tables": "texts", "logprobs": "texts"}  # read by the readers of texts
 
 
@@ -71,6 +74,8 @@ def test_layers():
             assert other_rank <= rank, f"{path}: {own} may not import {module}"
             if own in APART and other in APART:
                 assert own == other, f"{path}: {own} and {other} meet in records only"
+            if own != other and own in DRIVES and other in DRIVES:
+                assert (own, other) in BESIDE, f"{path}: {own} may not import {module}; move what both need below them"
     assert checked > 100
 
 
