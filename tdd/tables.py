@@ -10,7 +10,7 @@ import numbers
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -69,16 +69,36 @@ class ScoreTable:
         return int(np.count_nonzero(np.isnan(self.values(name, role))))
 
 
+class RoleOptions(TypedDict, total=False):
+    """The fields of `Roles` as keywords of a call."""
+
+    role_field: str | None
+    calibration_role: str
+    candidate_role: str | None
+    member_role: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """The column of the roles in a single table and its words; see `load_score_table`."""
+
+    role_field: str | None = None
+    calibration_role: str = "calibration"
+    candidate_role: str | None = "candidate"
+    member_role: str | None = None
+
+    def words(self) -> dict[str, str | None]:
+        """Role -> its word; None for what is nothing else. Known members are there only where they have a word."""
+        words = {"calibration": self.calibration_role, "candidate": self.candidate_role}
+        return words if self.member_role is None else words | {"member": self.member_role}
+
+
 def load_score_table(
     source: Any,
     *,
     scores: str | Sequence[str] | None = None,
     calibration: Any = None,
     members: Any = None,
-    role_field: str | None = None,
-    calibration_role: str = "calibration",
-    candidate_role: str | None = "candidate",
-    member_role: str | None = None,
     id_field: str | None = None,
     label_field: str | None = None,
     group_field: str | None = None,
@@ -86,6 +106,7 @@ def load_score_table(
     calibrated: bool = True,
     optional: Sequence[str] = (),
     format: str | None = None,
+    **roles: Unpack[RoleOptions],
 ) -> ScoreTable:
     """Read and check a table of scores.
 
@@ -99,10 +120,6 @@ def load_score_table(
       scores: score columns to read; without it, the only column that has no other purpose.
       calibration: table of the calibration items, if they are not rows of `source`.
       members: table of the known members, if there are any outside `source`.
-      role_field: column of the roles in a single table, "role" unless given.
-      calibration_role: word of calibration items in that column.
-      candidate_role: word of candidates, or None: every row that is nothing else.
-      member_role: word of known members, or None: there are none.
       id_field: column of unique identifiers. Without it: "id" where there is one, else row numbers from 1
         (with the role before them outside the table of the candidates).
       label_field: column of known truth, 1 member, 0 non-member, blank where not known.
@@ -112,6 +129,12 @@ def load_score_table(
         column is a table of candidates.
       optional: score columns that may be blank for all items of a role.
       format: format of the files, if not that of their extension.
+      **roles: the roles in a single table:
+
+        - role_field: their column, "role" unless given.
+        - calibration_role: word of calibration items in that column ("calibration").
+        - candidate_role: word of candidates ("candidate"), or None: every row that is nothing else.
+        - member_role: word of known members, or None: there are none.
 
     Returns:
       The table; separate tables are joined in the order candidates, calibration, members.
@@ -121,6 +144,8 @@ def load_score_table(
         not expected; no calibration items or no candidates; repeated ids. A missing score is NaN, not an
         error, unless a role has no score at all.
     """
+    single = Roles(**roles)
+    role_field = single.role_field
     if calibration is not None and role_field is not None:
         raise InputError(f"role_field={role_field!r} and calibration=... both say which rows calibrate; give one")
     if calibration is None and members is not None:
@@ -130,9 +155,6 @@ def load_score_table(
         sources["calibration"] = calibration
     if members is not None:
         sources["member"] = members
-    words: dict[str, str | None] = {"calibration": calibration_role, "candidate": candidate_role}
-    if member_role is not None:
-        words["member"] = member_role
     fields = {"id_field": id_field, "label_field": label_field, "group_field": group_field}
     if calibration is None and (calibrated or role_field is not None):
         fields["role_field"] = role_field or "role"
@@ -144,7 +166,7 @@ def load_score_table(
         rows = read_rows(table, format=format)
         if not calibrated and calibration is None and role_field is None and "role" in rows.fields:
             fields["role_field"] = "role"
-        part = _read_part(rows, role, names, fields, words, flipped, calibrated)
+        part = _read_part(rows, role, names, fields, single.words(), flipped, calibrated)
         names = tuple(part.scores)
         parts.append(part)
         del rows

@@ -12,12 +12,12 @@ import tdd
 from benchmarks.known_truth import auc, divide
 from benchmarks.recipes import Recipe
 from tdd.audit.blind_baseline import blind_baseline
-from tdd.audit.duplicates import normalise
 from tdd.records import Texts
 from tdd.report.page import markdown_table
 from tdd.scoring.models import provenance_of
 from tdd.texts import hash_texts, load_texts, read_rows
 from tdd.texts.rows import number_of
+from tdd.texts.words import normalise
 from tdd.validate import InputError
 
 __all__ = ["Known", "read_known", "run", "tables"]

@@ -55,13 +55,15 @@ def order_tests(
     from tdd.exchange.result import tests_of
     from tdd.runs.display import progress_bar
     from tdd.scoring.devices import find_devices
+    from tdd.scoring.how import Run
     from tdd.scoring.inputs import Model
     from tdd.scoring.store import ScoreStore
 
     shards = [Shards.cut(data, num_shards=num_shards, suffix=1.0, seed=seed) for data in load_sets(dict(sets))]
     tested = Model(model.lm, model.params, model.tokenizer, "model")
     where = find_devices(None, None, shard_params=False)
-    options = Options(separator=separator, token_budget=4096 if where.platform == "cpu" else 65_536)
+    how = Run(token_budget=4096 if where.platform == "cpu" else 65_536)
+    options = Options(separator=separator, how=how)
     calls = len(shards) * num_shards * (num_shuffles + 1)
     with contextlib.ExitStack() as stack:
         store = None if folder is None else stack.enter_context(ScoreStore(folder))

@@ -30,6 +30,7 @@ from tdd.exchange.run import run_exchange
 from tdd.models import checkpoint
 from tdd.models.spec import DecoderSpec
 from tdd.scoring.devices import find_devices
+from tdd.scoring.how import Run
 from tdd.scoring.inputs import Model
 
 __all__ = ["TOLERANCE", "Sample", "canaries", "compare", "run"]
@@ -164,7 +165,7 @@ def _cut(texts: Sequence[str], share: float) -> Shards:
 
 def _ours(model: Model, shards: Shards, orders: int) -> Any:
     where = find_devices()
-    options = Options(token_budget=_BUDGET if where.platform == "cpu" else _BUDGET_ELSEWHERE)
+    options = Options(how=Run(token_budget=_BUDGET if where.platform == "cpu" else _BUDGET_ELSEWHERE))
     return run_sets(model, where, [shards], [orders - 1], options, sequences=[None], store=None)[0]
 
 

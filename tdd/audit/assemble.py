@@ -18,11 +18,11 @@ from tdd.audit.decide import (
     SimultaneousBounds,
     complete_items,
     decide,
-    level_in_words,
     simultaneous_bounds,
 )
 from tdd.audit.sampling import LEVEL, OF_EACH, SLACK
 from tdd.records import Evidence, Guarantee, Texts
+from tdd.runs.display import level_in_words
 from tdd.runs.folder import Audit, log_findings, plain, run_head
 from tdd.runs.portable import without_folders
 

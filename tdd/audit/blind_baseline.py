@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy as np
 from tdd.audit.duplicates import identifiers, strings
 from tdd.audit.sampling import SLACK, subsample, units_of
 from tdd.records import Guarantee, Texts
+from tdd.texts.words import unusual_space, words_and_marks
 from tdd.validate import InputError
 
 GUARANTEE = Guarantee(
@@ -38,12 +38,6 @@ _MAX_FEATURES = 50_000
 _FORM_SCALE = 0.1
 _MAX_STEPS = 100
 _TOLERANCE = 1e-4
-
-_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+"
-_SPACE = r"^\s+|\s+$|[^\S ]+|  +"
-_WORD_OR_MARK = re.compile(rf"{_WORD}|[^\w\s]|{_SPACE}")
-_UNUSUAL_SPACE = re.compile(_SPACE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,26 +233,6 @@ def _similarities(texts: Sequence[str]) -> np.ndarray:
     spread = form.std(axis=0)
     form = _FORM_SCALE * (form - form.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     return (features @ features.T).toarray() + (form @ form.T).astype(np.float32)
-
-
-def words_and_marks(text: str) -> list[str]:
-    """Words in their own case, punctuation marks, and white space other than one blank between words.
-
-    Kana and CJK ideographs count as one word each, since no blank separates them.
-
-    >>> words_and_marks("Well, 3.5 km ")
-    ['Well', ',', '3', '.', '5', 'km', ' ']
-    """
-    return _WORD_OR_MARK.findall(text)
-
-
-def unusual_space(text: str) -> float:
-    """Fraction of the characters that are white space other than one blank between words.
-
-    >>> unusual_space("a b\\n")
-    0.25
-    """
-    return sum(map(len, _UNUSUAL_SPACE.findall(text))) / max(1, len(text))
 
 
 def _grams(text: str) -> list[str]:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tdd.audit.decide import complete_items
-from tdd.audit.duplicates import normalise
 from tdd.audit.inputs import Inputs
 from tdd.audit.sampling import LEVEL, OF_EACH, SLACK
 from tdd.records import Evidence, Null, Texts
+from tdd.texts.words import normalise
 
 _DRAWS = 999
 _LARGE = Fraction(1, 20)

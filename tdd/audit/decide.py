@@ -12,13 +12,11 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import jax
 import numpy as np
 
-from tdd.kernels import lattice
 from tdd.procedures.bounds import FdpBounds
 from tdd.procedures.fdp_template import LARGE
 from tdd.procedures.procedure import Procedure, as_procedure, check_no_options
@@ -234,13 +232,6 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
         truth=_truth(selected, tested, labels, result.null, evidence.clusters if unit == "cluster" else ()),
         selection=result,
     )
-
-
-def level_in_words(alpha: float) -> str:
-    """The level in percent, without the noise of binary fractions: 10% for 0.1."""
-    level = lattice.as_level(alpha)
-    percent = 100 * Fraction(int(level.numerator), int(level.denominator))
-    return f"{percent.numerator}%" if percent.denominator == 1 else f"{float(percent):g}%"
 
 
 def complete_items(scores: np.ndarray, knockoffs: np.ndarray | None) -> np.ndarray:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.audit.blind_baseline import View
-from tdd.audit.duplicates import Pairs, best_of_each
 from tdd.audit.image_files import FORMATS, ImageFiles
 from tdd.audit.preparation import Marks, copied
 from tdd.runs.display import progress_bar
+from tdd.texts.near import Pairs, best_of_each
 
 NEAR = 1 - 10 / 64
 """Smallest fraction of equal bits of near copies: at most 10 of 64 differ. Of 40 drawn images, recompressed at quality

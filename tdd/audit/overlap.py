@@ -13,9 +13,11 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from tdd.audit.duplicates import NearSearch, distinct_entries, identifiers, near_pairs, normalise, strings
+from tdd.audit.duplicates import identifiers, strings
 from tdd.audit.sampling import units_of
 from tdd.records import Guarantee, Texts
+from tdd.texts.near import NearSearch, distinct_entries, near_pairs
+from tdd.texts.words import normalise
 
 RUN, LEAST = 30, 8
 _COMMON, _COMMON_FRACTION = 2, 0.05
@@ -155,7 +157,7 @@ def sharing(
 ) -> Sharing:
     """Test the number of texts that share something with the other role against random divisions of the same texts.
 
-    Two texts share something where they are equal, nearly equal (Jaccard similarity .8; see `tdd.audit.duplicates`), or
+    Two texts share something where they are equal, nearly equal (Jaccard similarity .8; see `tdd.texts.near`), or
     have a run of words in common (see `tdd.audit.overlap`; runs in more than 5% of all texts are templates).
 
     Guarantee: P(p_value <= t) <= t if texts (groups, where they are named) of both roles are exchangeable;

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.audit.decide import level_in_words
 from tdd.audit.sampling import SLACK
 from tdd.models.source import at_revision
 from tdd.records import Guarantee, TestResult, Texts
-from tdd.runs.display import Displayed, report_module
+from tdd.runs.display import Displayed, level_in_words, report_module
 from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, to_csv, write_run
 from tdd.runs.portable import without_folders
 from tdd.scoring.how import Run, RunOptions, as_run

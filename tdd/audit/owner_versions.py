@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.audit.blind_baseline import unusual_space
 from tdd.audit.owner import Kind, OwnerOptions, OwnerTest, nothing_can_be_found, numbers, start_test
 from tdd.procedures.owner import VERSION_GUARANTEES, version_test
 from tdd.records import Guarantee
 from tdd.scoring.scores.score import Score
 from tdd.texts import load_text_columns
+from tdd.texts.words import unusual_space
 from tdd.validate import InputError, arrays
 
 GUARANTEE_ROWS = [

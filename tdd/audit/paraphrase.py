@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -78,6 +78,48 @@ _NEAR = (
 )
 
 
+class DecodingOptions(TypedDict, total=False):
+    """The fields of `Decoding` as keywords of a call."""
+
+    decoding: str
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    max_tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding:
+    """How an answer is chosen; see `paraphrase` for the options."""
+
+    decoding: str = "sampling"
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    max_tokens: int = 128
+
+    def settings(self, endpoint: str | None) -> dict[str, Any]:
+        """All settings by name, those that were left out among them.
+
+        Raises:
+          InputError: another decoding, or an option that it does not have.
+        """
+        check_choice("decoding", self.decoding, DECODINGS)
+        given = {name: getattr(self, name) for name in _LOCAL}
+        limit = {"max_tokens": as_count(self.max_tokens, "max_tokens")}
+        if self.decoding == "sampling":
+            defaults = _LOCAL if endpoint is None else _SERVICE
+            return {name: defaults[name] if value is None else value for name, value in given.items()} | limit
+        if endpoint is not None:
+            raise InputError("decoding='beams' is for a T5 of this machine; leave it out with an endpoint")
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(f"{name}={value!r} is an option of decoding='sampling'; leave it out with 'beams'")
+        from tdd.models.beams import BeamSearch
+
+        return dataclasses.asdict(BeamSearch()) | limit
+
+
 def paraphrase(
     texts: Any,
     *,
@@ -88,14 +130,10 @@ def paraphrase(
     versions: int = 1,
     seed: int = 0,
     prompt: str | None = None,
-    decoding: str = "sampling",
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    max_tokens: int = 128,
     sentence_words: int = 40,
     api_key_variable: str | None = None,
     attempts: int = 6,
+    **options: Unpack[DecodingOptions],
 ) -> dict[str, Any]:
     """Paraphrase texts, for `ktd`.
 
@@ -113,14 +151,16 @@ def paraphrase(
       versions: Paraphrases of each text.
       seed: Non-negative random seed.
       prompt: With {text} where the text goes; None for "paraphrase: {text}" of a T5, and a request in words otherwise.
-      decoding: "sampling", or "beams" for a T5: version v is the v-th best sequence of `tdd.models.beams.BeamSearch`,
-        whatever the seed.
-      temperature, top_k, top_p: Of sampling, see `tdd.models.t5.filtered`; None for 1.9, 50 and .95 of a T5, and 1,
-        none and .95 of a service. Temperature 0 is greedy.
-      max_tokens: Most tokens of an answer.
       sentence_words: Texts with more words are paraphrased sentence by sentence.
       api_key_variable: Environment variable with the key of the service; the key is sent, and written nowhere.
       attempts: How often a sentence is asked before the run ends, if the service is busy, late or answers nonsense.
+      **options: how an answer is chosen:
+
+        - decoding: "sampling", or "beams" for a T5: version v is the v-th best sequence of
+          `tdd.models.beams.BeamSearch`, whatever the seed.
+        - temperature, top_k, top_p: of sampling, see `tdd.models.t5.filtered`; None for 1.9, 50 and .95 of a T5, and 1,
+          none and .95 of a service. Temperature 0 is greedy.
+        - max_tokens: most tokens of an answer (128).
 
     Returns:
       What run.json holds: options, `paraphraser`, and `result` with length ratios and copies of each version.
@@ -139,35 +179,34 @@ def paraphrase(
         if not isinstance(value, kinds):
             raise InputError(f"{name} must be a path or a name, got {value!r}")
     read = load_texts(texts)
-    how = _decoding(decoding, endpoint, {"temperature": temperature, "top_k": top_k, "top_p": top_p})
-    options = {
+    chosen = {
         "model": os.fspath(model),
         "endpoint": endpoint,
         "versions": as_count(versions, "versions"),
         "seed": _whole(seed, "seed", 0),
         "prompt": (LOCAL_PROMPT if endpoint is None else SERVICE_PROMPT) if prompt is None else prompt,
-        "decoding": how | {"max_tokens": as_count(max_tokens, "max_tokens")},
+        "decoding": Decoding(**options).settings(endpoint),
         "sentence_words": as_count(sentence_words, "sentence_words"),
     }
-    _check_options(options)
+    _check_options(chosen)
     writer: Any
     if endpoint is not None:
         tries = as_count(attempts, "attempts")
-        writer = Service(endpoint, options["model"], options["decoding"], api_key_variable, tries)
+        writer = Service(endpoint, chosen["model"], chosen["decoding"], api_key_variable, tries)
     else:
-        writer = LocalT5(options["model"], options["decoding"])
-    _check_not_audited(options, writer.facts, audited)
-    facts = {**options, "texts": [read.sha256, read.labels], "paraphraser": writer.facts}
+        writer = LocalT5(chosen["model"], chosen["decoding"])
+    _check_not_audited(chosen, writer.facts, audited)
+    facts = {**chosen, "texts": [read.sha256, read.labels], "paraphraser": writer.facts}
     folder = pathlib.Path(out)
-    open_run_folder(folder, fingerprint(facts), f"paraphrases of {read.source} by {options['model']}")
+    open_run_folder(folder, fingerprint(facts), f"paraphrases of {read.source} by {chosen['model']}")
     if (folder / "run.json").exists():
         run = read_sealed(folder / "run.json", SCHEMA, "remove the folder and run again")
         read_file(folder / TABLE, run)
         return run
-    pieces = [_pieces(text, options["sentence_words"]) for text in read.texts]
-    answers = _answered(folder / ANSWERS, pieces, options, writer)
-    rows = [*_rows(read, pieces, answers, options)]
-    run = _record(rows, {**options, "audited": None if audited is None else os.fspath(audited)}, writer.facts, read)
+    pieces = [_pieces(text, chosen["sentence_words"]) for text in read.texts]
+    answers = _answered(folder / ANSWERS, pieces, chosen, writer)
+    rows = [*_rows(read, pieces, answers, chosen)]
+    run = _record(rows, {**chosen, "audited": None if audited is None else os.fspath(audited)}, writer.facts, read)
     write_run(folder, run, {TABLE: (json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)})
     report = report_module("paraphrase").paraphrase_report(run, rows[:EXAMPLES], folder)
     report_module("page").write_page(report, folder / PAGE)
@@ -179,22 +218,6 @@ def _whole(value: Any, name: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**63:
         raise InputError(f"{name} must be a whole number from {least} on, got {value!r}")
     return int(value)
-
-
-def _decoding(decoding: str, endpoint: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a decoding by name, those that were given among them."""
-    check_choice("decoding", decoding, DECODINGS)
-    if decoding == "sampling":
-        defaults = _LOCAL if endpoint is None else _SERVICE
-        return {name: defaults[name] if value is None else value for name, value in given.items()}
-    if endpoint is not None:
-        raise InputError("decoding='beams' is for a T5 of this machine; leave it out with an endpoint")
-    for name, value in given.items():
-        if value is not None:
-            raise InputError(f"{name}={value!r} is an option of decoding='sampling'; leave it out with 'beams'")
-    from tdd.models.beams import BeamSearch
-
-    return dataclasses.asdict(BeamSearch())
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

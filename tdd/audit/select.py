@@ -16,7 +16,7 @@ from tdd.audit.inputs import check_clusters_named, check_knockoffs, check_known_
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
-from tdd.tables import Role, ScoreTable, load_score_table
+from tdd.tables import Role, RoleOptions, ScoreTable, load_score_table
 from tdd.validate import InputError, as_names
 
 _ROLES: tuple[Role, ...] = ("candidate", "calibration", "member")
@@ -64,7 +64,7 @@ def select(
     Raises:
       InputError: unreadable or unusable table, options, or output folder.
     """
-    known = inspect.signature(load_score_table).parameters
+    known = {*inspect.signature(load_score_table).parameters, *RoleOptions.__annotations__} - {"roles"}
     others = {name: value for name, value in columns.items() if name not in known}
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others, out=out)
     procedure, name = choices.procedure, choices.procedure.name

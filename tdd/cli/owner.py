@@ -189,7 +189,7 @@ def _checkpoints(arguments: argparse.Namespace) -> int:
     texts = [load_texts(file, text_field=arguments.text_field) for file in (arguments.suspects, arguments.references)]
     same_names = ("score", "alpha", "seed", "out", "dtype", "max_length", "token_budget", "device")
     options = {name: value for name in same_names if (value := getattr(arguments, name)) is not None}
-    over_checkpoints(arguments.models, *texts, **options)
+    over_checkpoints(arguments.models, *texts, progress=not arguments.quiet, **options)
     folder = pathlib.Path(arguments.out)
     run, report = folder_report(folder)
     present(arguments, report, record=run, folder=folder, files=())

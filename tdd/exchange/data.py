@@ -17,8 +17,8 @@ import numpy as np
 
 from tdd.procedures.exchangeability import TESTS
 from tdd.records import Texts
-from tdd.scoring.buckets import check_budget, default_budget
 from tdd.scoring.devices import Devices
+from tdd.scoring.how import Run, RunOptions
 from tdd.texts import Rows, hash_texts, read_rows
 from tdd.texts import rows as text_checks
 from tdd.texts.shards import paths_of_list
@@ -289,6 +289,26 @@ class Shards:
 
 
 _STOPS = ("none", "e_process", "spending", "besag_clifford")
+_UNUSED = ("long_texts", "on_batch")
+"""Fields of `Run`."""
+
+
+class ExchangeOptions(RunOptions, total=False):
+    """The further options of `tdd.run_exchange`."""
+
+    template: str | None
+    revision: str | None
+    text_field: str | None
+    format: str | None
+    separator: str
+    suffix: float
+    allow_sorted: bool
+    bos: str
+    stride: int | None
+    params: Any
+    tokenizer: Any
+    command: str | None
+    run: Run | None
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -308,19 +328,15 @@ class Options:
       allow_sorted: Test data sets whose order is sorted, which by itself voids the guarantee.
       bos: When a window begins with the token for the beginning of a sequence: "auto" as the tokenizer does it,
         "always", "never".
-      max_length: Longest window in tokens; by default the model's own limit.
       stride: Tokens that each further window of a shard longer than the context adds. By default all but one, so that
         each token is computed once; less gives each token more context and costs more.
       params: Parameters, if `model` is a LanguageModel.
       tokenizer: Tokenizer, if `model` is a LanguageModel.
-      dtype: Type of the parameters; None keeps them as stored.
-      token_budget: Tokens a batch and device; 2,048 on CPU and 16,384 elsewhere by default, which `on` fills in.
-      device: As in `tdd.score`, as are `devices` and `shard_params`.
-      store: Folder of the score store, as in `tdd.score`; by default the folder `scoring` in `out`. A run with the same
-        orders takes from there what another has computed, and only if it computed the very same batches: the bits of a
-        run do not depend on what is stored.
-      progress: Show a bar if standard error is a terminal.
       command: Command line for run.json.
+      how: How to run. `store` is by default the folder `scoring` in `out`; a run with the same orders takes from there
+        what another has computed, and only if it computed the very same batches: the bits of a run do not depend on
+        what is stored. `max_length` is that of a window. `long_texts` and `on_batch` are refused: shards
+        go through the context in windows, and a bar shows the progress.
     """
 
     num_shards: int = 50
@@ -337,18 +353,11 @@ class Options:
     suffix: float = 1.0
     allow_sorted: bool = False
     bos: str = "auto"
-    max_length: int | None = None
     stride: int | None = None
     params: Any = None
     tokenizer: Any = None
-    dtype: Any = None
-    token_budget: int | None = None
-    device: Any = None
-    devices: Any = None
-    shard_params: bool = False
-    store: str | os.PathLike[str] | None = None
-    progress: bool = True
     command: str | None = None
+    how: Run = dataclasses.field(default_factory=Run)
 
     def __post_init__(self) -> None:
         self.num_shards = as_count(self.num_shards, "num_shards")
@@ -366,21 +375,19 @@ class Options:
                 f"suffix={self.suffix!r} must be a fraction of each shard's examples, above 0 and at most 1"
             )
         self.suffix = float(self.suffix)
-
-    def on(self, devices: Devices) -> Options:
-        """These options with the budget of a batch on these devices."""
-        budget = default_budget(devices.platform) if self.token_budget is None else check_budget(self.token_budget)
-        return dataclasses.replace(self, token_budget=budget)
+        self.how.check_unused(_UNUSED, "a test of order")
 
     def record(self, devices: Devices) -> dict[str, Any]:
         """The options that the numbers depend on, for run.json and the identity of the run."""
         names = (
-            "separator", "bos", "max_length", "stride", "num_shards", "num_shuffles", "test", "alpha", "template",
-            "suffix", "stop", "target_p", "token_budget",
+            "separator", "bos", "stride", "num_shards", "num_shuffles", "test", "alpha", "template", "suffix", "stop",
+            "target_p",
         )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in names},
-            "dtype": None if self.dtype is None else str(self.dtype),
+            "max_length": self.how.max_length,
+            "token_budget": self.how.budget(devices.platform),
+            "dtype": None if self.how.dtype is None else str(self.how.dtype),
             "platform": devices.platform,
             "device_kind": devices.devices[0].device_kind,
         }

@@ -122,7 +122,7 @@ def rows_of(model: Model, sets: Sequence[Shards], options: Options) -> list[Orde
         examples that do not fit into the context.
     """
     bos = bos_tokens(model.tokenizer, options.bos)
-    window = check_max_length(options.max_length, model.lm.max_length)
+    window = check_max_length(options.how.max_length, model.lm.max_length)
     if window is not None and window < 2 + len(bos):
         raise InputError(
             f"max_length={window} leaves no room beside the beginning-of-sequence token; use at least {2 + len(bos)}"
@@ -170,7 +170,7 @@ def run_sets(
             sets, rows_of(model, sets, options), num_shuffles, sequences, strict=True
         )
     ]
-    budget: Any = options.on(devices).token_budget
+    budget = options.how.budget(devices.platform)
     sums = LogProbSums(
         model,
         devices,

@@ -10,12 +10,12 @@ import pathlib
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import jax
 
 from tdd.exchange import summary
-from tdd.exchange.data import Options, Shards, load_sets
+from tdd.exchange.data import ExchangeOptions, Options, Shards, load_sets
 from tdd.exchange.passes import SequentialTest, SetPass, as_double, rows_of, run_sets
 from tdd.exchange.result import Exchange, select, shard_table, tests_of
 from tdd.exchange.structure import duplicates, order_structure, sortedness
@@ -27,7 +27,8 @@ from tdd.runs.display import progress_bar
 from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, versions
 from tdd.runs.portable import command_of, without_folders
 from tdd.runs.shards import Shard, ShardLog, as_shard
-from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
+from tdd.scoring.devices import Devices, check_alike, check_not_in_step
+from tdd.scoring.how import as_run, split_options
 from tdd.scoring.inputs import Model
 from tdd.scoring.models import find_model, provenance_of
 from tdd.scoring.store import ScoreStore
@@ -38,9 +39,39 @@ _CONTROL_SHUFFLES = 20
 
 
 @overload
-def run_exchange(model: Any, data: Any, *, shard: None = None, **options: Any) -> Exchange: ...
+def run_exchange(
+    model: Any,
+    data: Any,
+    *,
+    num_shards: int = ...,
+    num_shuffles: int = ...,
+    test: str = ...,
+    alpha: float = ...,
+    stop: str = ...,
+    target_p: float | None = ...,
+    control: Any = ...,
+    seed: int = ...,
+    out: str | os.PathLike[str] | None = ...,
+    shard: None = None,
+    **options: Unpack[ExchangeOptions],
+) -> Exchange: ...
 @overload
-def run_exchange(model: Any, data: Any, *, shard: tuple[int, int] | str, **options: Any) -> None: ...
+def run_exchange(
+    model: Any,
+    data: Any,
+    *,
+    num_shards: int = ...,
+    num_shuffles: int = ...,
+    test: str = ...,
+    alpha: float = ...,
+    stop: str = ...,
+    target_p: float | None = ...,
+    control: Any = ...,
+    seed: int = ...,
+    out: str | os.PathLike[str] | None = ...,
+    shard: tuple[int, int] | str,
+    **options: Unpack[ExchangeOptions],
+) -> None: ...
 def run_exchange(
     model: Any,
     data: Any,
@@ -55,7 +86,7 @@ def run_exchange(
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     shard: tuple[int, int] | str | None = None,
-    **options: Any,
+    **options: Unpack[ExchangeOptions],
 ) -> Exchange | None:
     """Test whether a model prefers the published order of data sets to random orders of the same examples.
 
@@ -91,9 +122,8 @@ def run_exchange(
         decide nothing, and return None; see `tdd.score`. The same call without a shard decides. For stop="none": a
         sequential rule needs all log-probabilities so far before it knows whether to go on.
       **options: How rows become texts (`template`, `text_field`, `format`, `separator`, `suffix`, `allow_sorted`), how
-        texts are laid into the context (`bos`, `max_length`, `stride`), and how the model runs (`params`, `tokenizer`,
-        `dtype`, `token_budget`, `device`, `devices`, `shard_params`, `store`, `progress`, `command`); see
-        `tdd.exchange.data.Options`.
+        texts are laid into the context (`bos`, `stride`), the model's `revision`, `params` and `tokenizer`, see
+        `tdd.exchange.data.Options`; and how to run: `run`, or fields of `tdd.Run` in the place of those of `run`.
 
     Returns:
       `Exchange`; None with a shard.
@@ -110,15 +140,17 @@ def run_exchange(
     """
     start = time.perf_counter()
     arrays.check_seed(seed)
+    fields, others = split_options(options)
+    how = as_run(others.pop("run", None), fields)
     given = Options(
-        num_shards=num_shards, num_shuffles=num_shuffles, test=test, alpha=alpha, stop=stop, target_p=target_p,
-        **options,
+        num_shards=num_shards, num_shuffles=num_shuffles, test=test, alpha=alpha, stop=stop, target_p=target_p, how=how,
+        **others,
     )  # fmt: skip
     model = at_revision(model, given.revision)
-    devices = find_devices(given.device, given.devices, shard_params=given.shard_params)
-    given = given.on(devices)
+    devices = how.find_devices()
+    recorded = given.record(devices)
     folder = None if out is None else pathlib.Path(out)
-    place = folder / "scoring" if given.store is None and folder is not None else given.store
+    place = folder / "scoring" if how.store is None and folder is not None else how.store
     part = as_shard(shard, place, "out")
     _check_shard(part, devices, stop)
 
@@ -126,14 +158,13 @@ def run_exchange(
     inputs = {"data": [one.data.sha256 for one in sets], "seed": seed, **versions()}
     if devices.spans:
         check_alike({**inputs, "num_shards": given.num_shards})
-    models = {"model": find_model("model", model, given.params, given.tokenizer, given.dtype, devices)}
+    models = {"model": find_model("model", model, given.params, given.tokenizer, how.dtype, devices)}
     if control is not None:
-        models["control"] = find_model("control", control, None, None, given.dtype, devices)
+        models["control"] = find_model("control", control, None, None, how.dtype, devices)
         _check_control(models["control"], sets, given)
     described = {"model": _described(models["model"], model), "control": None}
     if control is not None:
         described["control"] = _described(models["control"], control)
-    recorded = given.record(devices)
     if folder is not None:
         identity = {"models": [*described.values()], "data": inputs["data"], "seed": seed, "options": recorded}
         what = f"test of the order of {', '.join(one.data.name for one in sets)}"
@@ -147,7 +178,7 @@ def run_exchange(
     facts = {**recorded, **hashes, **inputs}
     if devices.spans:
         check_alike(facts)
-    log = None if place is None else ShardLog(place, facts, "exchange" if folder is None else folder.name)
+    log = None if place is None else ShardLog(place, facts, how.job or ("exchange" if folder is None else folder.name))
     passes, controls = _score(models, devices, sets, given, sequences, place, log, part)
     if part is not None:
         return None
@@ -223,7 +254,9 @@ def _score(
 
         def run(name: str, title: str, most: Sequence[int], rules: Sequence[SequentialTest | None]) -> list[SetPass]:
             total = sum(len(one) * (k + 1) for one, k in zip(sets, most, strict=True))
-            with progress_bar(title, total, enabled=given.progress and devices.leads, unit="model calls") as advance:
+            with progress_bar(
+                title, total, enabled=given.how.progress and devices.leads, unit="model calls"
+            ) as advance:
                 return run_sets(
                     models[name], devices, sets, most, given, sequences=rules, store=store, shard=shard, advance=advance
                 )

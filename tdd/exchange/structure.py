@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tdd.audit.blind_baseline import words_and_marks
-from tdd.audit.duplicates import near_pairs, normalise
 from tdd.records import Guarantee
+from tdd.texts.near import near_pairs
+from tdd.texts.words import normalise, words_and_marks
 from tdd.validate.arrays import as_count
 
 GUARANTEE_ROWS = [

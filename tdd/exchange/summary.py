@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tdd.audit.decide import level_in_words
+from tdd.runs.display import level_in_words
 from tdd.validate import InputError
 
 NOT_RANDOM = 0.005

@@ -5,12 +5,34 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
+from tdd.kernels.set_statistics import Statistic
+from tdd.probe.inputs import Baseline
 from tdd.probe.probe import Probe
-from tdd.scoring.devices import find_devices
+from tdd.procedures.ptdi import ProportionName
+from tdd.runs.display import progress_bar
+from tdd.scoring.how import Run, RunOptions, as_run, split_options
 from tdd.scoring.models import find_model, provenance_of
 from tdd.validate import InputError
+
+_UNUSED = ("devices", "shard_params", "store", "job", "on_batch")
+"""Fields of `Run`: one device looks at one checkpoint after the other, and the run folder is what continues."""
+
+
+class CheckpointOptions(RunOptions, total=False):
+    """The further options of `over_checkpoints`; see `Probe`."""
+
+    score: str
+    alpha: float
+    canaries: Any
+    canary_reference: Any
+    proportion: ProportionName
+    baseline: Baseline
+    statistic: Statistic
+    num_draws: int
+    grad_norms: bool
+    seed: int
 
 
 def over_checkpoints(
@@ -19,10 +41,9 @@ def over_checkpoints(
     reference: Any,
     *,
     out: str | os.PathLike[str] | None = None,
-    dtype: Any = None,
-    device: Any = None,
     name: str = "checkpoints",
-    **options: Any,
+    run: Run | None = None,
+    **options: Unpack[CheckpointOptions],
 ) -> Probe:
     """Evidence over training: do the suspects become more member-like than the references over the checkpoints?
 
@@ -45,11 +66,11 @@ def over_checkpoints(
       suspect: texts whose membership is in question, as for `Probe`.
       reference: texts of the same kind that are not in the training data, likewise.
       out: run folder, written after each look; the same call after an interruption continues there.
-      dtype: dtype of the parameters; None keeps them as stored.
-      device: "cpu", "gpu", "tpu", with an index as in "gpu:1", or a `jax.Device`; by default JAX's first.
       name: shown in reports.
+      run: how to run; see `tdd.Run`. One device looks: devices, shard_params, store, job and on_batch are refused.
       **options: options of `Probe` (score, alpha, canaries, canary_reference, proportion, baseline, statistic,
-        num_draws, max_length, long_texts, token_budget, grad_norms, seed).
+        num_draws, grad_norms, seed), and fields of `tdd.Run` in the place of those of `run`: device, dtype, max_length,
+        token_budget, progress, and long_texts, "error" by default, or "truncate".
 
     Returns:
       The `Probe` with a look for each checkpoint; `checkpoints` names them with revision and SHA-256.
@@ -66,31 +87,40 @@ def over_checkpoints(
         raise InputError(
             f"{clash[0]} is not an option here: every checkpoint is a look, and the first has the tokenizer"
         )
-    where = find_devices(device, None)
+    fields, others = split_options(options)
+    how = as_run(run, fields)
+    how.check_unused(_UNUSED, "a run over checkpoints")
+    where = how.find_devices()
+    layout: dict[str, Any] = {"max_length": how.max_length, "token_budget": how.token_budget}
+    if how.long_texts is not None:
+        layout["long_texts"] = how.long_texts
     probe = spec = None
-    for step, model in enumerate(models):
-        if probe is not None and step < len(probe.history):
-            continue
-        loaded = find_model("models", model, None, None, dtype, where)
-        if probe is None:
-            spec = loaded.lm.spec
-            probe = Probe(
-                loaded.lm, suspect, reference, tokenizer=loaded.tokenizer, every=1, num_steps=len(known), name=name,
-                **options,
-            )  # fmt: skip
-            probe.identify(known)
-            if out is not None and (pathlib.Path(out) / "state.npz").exists():
-                probe.restore(out)
-                if probe.history:
-                    continue
-        elif loaded.lm.spec != spec:
-            raise InputError(
-                f"checkpoint {step} ({known[step]['name']}) has another architecture than checkpoint 0 "
-                f"({known[0]['name']}); give checkpoints of one training run"
-            )
-        probe(step, loaded.params)
-        if out is not None:
-            probe.save(out)
+    with progress_bar("checkpoints", len(known), enabled=how.progress, unit="checkpoints") as advance:
+        for step, model in enumerate(models):
+            if probe is not None and step < len(probe.history):
+                continue
+            loaded = find_model("models", model, None, None, how.dtype, where)
+            if probe is None:
+                spec = loaded.lm.spec
+                probe = Probe(
+                    loaded.lm, suspect, reference, tokenizer=loaded.tokenizer, every=1, num_steps=len(known), name=name,
+                    **layout, **others,
+                )  # fmt: skip
+                probe.identify(known)
+                if out is not None and (pathlib.Path(out) / "state.npz").exists():
+                    probe.restore(out)
+                    advance(len(probe.history))
+                    if probe.history:
+                        continue
+            elif loaded.lm.spec != spec:
+                raise InputError(
+                    f"checkpoint {step} ({known[step]['name']}) has another architecture than checkpoint 0 "
+                    f"({known[0]['name']}); give checkpoints of one training run"
+                )
+            probe(step, loaded.params)
+            if out is not None:
+                probe.save(out)
+            advance(1)
     assert probe is not None
     return probe
 

@@ -8,6 +8,7 @@ import importlib
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 PAGE = "report.html"
@@ -74,6 +75,19 @@ class Displayed(abc.ABC):
 def report_module(name: str = "") -> Any:
     """`tdd.report`, which stands above the results, or a module of it."""
     return importlib.import_module(f"tdd.report.{name}".rstrip("."))
+
+
+def level_in_words(alpha: float) -> str:
+    """The level in percent, without the noise of binary fractions: 10% for 0.1.
+
+    >>> level_in_words(0.1), level_in_words(0.0125)
+    ('10%', '1.25%')
+    """
+    from tdd.kernels import lattice
+
+    level = lattice.as_level(alpha)
+    percent = 100 * Fraction(int(level.numerator), int(level.denominator))
+    return f"{percent.numerator}%" if percent.denominator == 1 else f"{float(percent):g}%"
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from tdd.scoring.buckets import check_budget, default_budget
@@ -98,6 +98,31 @@ class Run:
     def budget(self, platform: str) -> int:
         """Return the tokens per batch and device."""
         return default_budget(platform) if self.token_budget is None else check_budget(self.token_budget)
+
+    def check_unused(self, names: Sequence[str], where: str) -> None:
+        """Refuse fields that `where` has no use for.
+
+        Raises:
+          InputError: one of them is not at its default; all of these are named.
+        """
+        usual = Run()
+        if given := [f"{name}={value!r}" for name in names if (value := getattr(self, name)) != getattr(usual, name)]:
+            raise InputError(
+                f"{', '.join(given)}: of no use to {where}; leave {'it' if len(given) == 1 else 'them'} out"
+            )
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a call that are fields of `Run`, and the others.
+
+    >>> split_options({"alpha": 0.1, "dtype": "bfloat16"})
+    ({'dtype': 'bfloat16'}, {'alpha': 0.1})
+    """
+    known = RunOptions.__annotations__.keys()
+    return (
+        {name: value for name, value in options.items() if name in known},
+        {name: value for name, value in options.items() if name not in known},
+    )
 
 
 def as_run(run: Run | None, options: Mapping[str, Any]) -> Run:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ from tdd.study import checks
 from tdd.study.designs import Sample
 from tdd.study.methods import StudyMethod, as_methods
 from tdd.study.results import StudyResult
-from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
+from tdd.study.runner import BlockSums, Cell, Plan, StudyRun, StudyRunOptions, run_study, sum_over_blocks
 from tdd.validate import InputError
 
 STEP = 1024
@@ -40,10 +39,7 @@ def run(
     seed: int = 0,
     grid: Mapping[str, Iterable[Any]] | None = None,
     target_se: float | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    shard: tuple[int, int] | str | None = None,
-    devices: Sequence[Any] | None = None,
-    progress: bool = False,
+    **options: Unpack[StudyRunOptions],
 ) -> StudyResult:
     """Measure error rates and power of methods over repetitions of a design.
 
@@ -65,14 +61,16 @@ def run(
         They are checked after 1,024 repetitions and whenever these have grown by a quarter (in multiples of 1,024), on
         any devices, as if two further repetitions had given 0 and 1. Standard errors of a run that stops because they
         happen to be small are slightly too small.
-      folder: keeps the totals, so that an interrupted run continues by the same call, and the result. A finished run is
-        read from there. A folder of another study is refused.
-      shard: (i, n) or "i/n" runs part i (from 0) of n of the repetitions, leaves its totals in `folder`, and returns
-        the result of its own repetitions, of which there may be none (NaN). Shards may run at the same time on machines
-        that share the folder, in any order, and again. The same call without `shard` joins their totals, runs what is
-        missing, and returns the whole result. Not with `target_se`.
-      devices: devices that share the repetitions (default: all).
-      progress: show a bar on standard error, if that is a terminal.
+      **options: where the repetitions run, and what is kept of them:
+
+        - folder: keeps the totals, so that an interrupted run continues by the same call, and the result. A finished
+          run is read from there. A folder of another study is refused.
+        - shard: (i, n) or "i/n" runs part i (from 0) of n of the repetitions, leaves its totals in `folder`, and
+          returns the result of its own repetitions, of which there may be none (NaN). Shards may run at the same time
+          on machines that share the folder, in any order, and again. The same call without `shard` joins their totals,
+          runs what is missing, and returns the whole result. Not with `target_se`.
+        - devices: devices that share the repetitions (default: all).
+        - progress: show a bar on standard error, if that is a terminal.
 
     Returns:
       `StudyResult`; `repetitions` and `provenance["stopping"]` say what `target_se` did.
@@ -95,12 +93,12 @@ def run(
     >>> result.rows()[0]["method"], result.repetitions.tolist()
     ('ptdi/none', [500, 500])
     """
-    started = time.perf_counter()
+    started, how = time.perf_counter(), StudyRun(**options)
     checks.check_run(repetitions, seed, target_se)
     levels, rules = checks.as_levels(alphas), as_methods(methods)
     points = _as_grid(design, grid)
     designs = prepared(design, points or [{}])
-    devices = checks.as_devices(devices)
+    devices = how.find_devices()
     setting = {
         "design": described(design),
         "grid": described(points),
@@ -125,13 +123,12 @@ def run(
         methods=[rule.name for rule in rules],
         alphas=levels,
         points=points,
-        folder=folder,
-        shard=shard,
+        how=how,
         fingerprint=setting,
         provenance={"engine": "tdd.study.run", **setting, "stopping": None},
         devices=devices,
         started=started,
-        progress=type(design).__name__ if progress else "",
+        title=type(design).__name__,
     )
 
 

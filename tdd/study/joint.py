@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ from tdd.study import checks
 from tdd.study.designs import JointLabels
 from tdd.study.engine import exact_levels
 from tdd.study.results import StudyResult
-from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
+from tdd.study.runner import BlockSums, Cell, Plan, StudyRun, StudyRunOptions, run_study, sum_over_blocks
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_matrix, check_finite
 
@@ -60,9 +59,7 @@ def resample_joint(
     grid: Sequence[Any] = joint.GRID,
     repetitions: int,
     seed: int = 0,
-    devices: Sequence[Any] | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    shard: tuple[int, int] | str | None = None,
+    **options: Unpack[StudyRunOptions],
 ) -> StudyResult:
     """Measure the contamination rate and the power of joint selections over subsets of a pool.
 
@@ -86,10 +83,7 @@ def resample_joint(
       grid: candidates for tau of "jecs", as in `tdd.jecs`.
       repetitions: number of repetitions.
       seed: random seed; the numbers depend neither on the devices nor on the shards.
-      devices: devices that share the repetitions (default: all).
-      folder: keeps the totals, so that an interrupted run continues there, and the result. A folder of another study
-        is refused.
-      shard: as in `tdd.study.run`.
+      **options: folder, shard, devices, progress, as in `tdd.study.run`.
 
     Returns:
       `StudyResult` with axes [method, alpha].
@@ -121,7 +115,7 @@ def resample_joint(
         _RankCounter(joint_resample.count_ranks, tuple(sizes.items()), 256, num_numbers),
         pool,
         {"engine": "tdd.study.resample_joint", "design": design | sizes},
-        _Options(alphas, methods, eta, grid, repetitions, seed, devices, folder, shard),
+        _Options(alphas, methods, eta, grid, repetitions, seed, StudyRun(**options)),
     )
 
 
@@ -134,9 +128,7 @@ def simulate_joint(
     grid: Sequence[Any] = joint.GRID,
     repetitions: int,
     seed: int = 0,
-    devices: Sequence[Any] | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    shard: tuple[int, int] | str | None = None,
+    **options: Unpack[StudyRunOptions],
 ) -> StudyResult:
     """Measure the contamination rate and the power of joint selections on JECS's synthetic set-up.
 
@@ -172,7 +164,7 @@ def simulate_joint(
         _RankCounter(_count_fresh_ranks, tuple(sizes.items()), 64, num_numbers),
         (jnp.float32(design.signal), jnp.float32(design.member_share)),
         {"engine": "tdd.study.simulate_joint", "design": described(design)},
-        _Options(alphas, methods, eta, grid, repetitions, seed, devices, folder, shard),
+        _Options(alphas, methods, eta, grid, repetitions, seed, StudyRun(**options)),
     )
 
 
@@ -189,20 +181,18 @@ class _Options(NamedTuple):
     grid: Sequence[Any]
     repetitions: int
     seed: int
-    devices: Sequence[Any] | None
-    folder: str | os.PathLike[str] | None
-    shard: tuple[int, int] | str | None
+    how: StudyRun
 
 
 def _run_joint(counter: _RankCounter, source: Any, about: dict[str, Any], options: _Options) -> StudyResult:
     """Decide on ranks that are counted from `source`; `about` begins the record."""
     started = time.perf_counter()
-    alphas, methods, eta, grid, repetitions, seed, devices, folder, shard = options
+    alphas, methods, eta, grid, repetitions, seed, how = options
     checks.check_run(repetitions, seed, None)
     levels, names = checks.as_levels(alphas), checks.as_names(methods, METHODS)
     candidates = joint.checked_grid(grid)
     arrays.check_level(eta, "eta")
-    devices = checks.as_devices(devices)
+    devices = how.find_devices()
     sizes = dict(counter.sizes)
     n, m = sizes["num_calibration"], sizes["num_tests"]
     harmonic = tuple(jnp.asarray(table[m]) for table in joint.harmonic(m))
@@ -221,17 +211,17 @@ def _run_joint(counter: _RankCounter, source: Any, about: dict[str, Any], option
     }
     further = {"source": source, "methods": names, "alphas": levels, "repetitions": int(repetitions)}
     largest = _LARGEST * (len(devices) if kind.wide else 1)  # a tally for each of them
-    plan = Plan(int(repetitions), largest if folder is None else _STEP, largest, max(_SMALLEST, lanes))
+    plan = Plan(int(repetitions), largest if how.folder is None else _STEP, largest, max(_SMALLEST, lanes))
     return run_study(
         [Cell(sums, operands, m, plan)],
         methods=names,
         alphas=levels,
-        folder=folder,
-        shard=shard,
+        how=how,
         fingerprint={**setting, **further},
         provenance=setting,
         devices=devices,
         started=started,
+        title=about["engine"].rpartition(".")[2],
     )
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import time
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +21,7 @@ from tdd.study import checks
 from tdd.study.designs import Sample
 from tdd.study.engine import exact_levels
 from tdd.study.results import StudyResult
-from tdd.study.runner import BlockSums, Cell, Plan, run_study, sum_over_blocks
+from tdd.study.runner import BlockSums, Cell, Plan, StudyRun, StudyRunOptions, run_study, sum_over_blocks
 from tdd.validate import InputError, arrays
 
 _LARGEST = 2**24
@@ -195,10 +193,7 @@ def resample(
     test_members: float | None = None,
     calibration_ratio: float | None = None,
     target_se: float | None = None,
-    devices: Sequence[Any] | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    shard: tuple[int, int] | str | None = None,
-    progress: bool = False,
+    **options: Unpack[StudyRunOptions],
 ) -> StudyResult:
     """FDR and power of PTDI over random splits of a labelled pool, in one pass a split.
 
@@ -225,11 +220,7 @@ def resample(
       calibration_ratio: n/m, calibration over test items (default: half splits; with a fraction alone, 1).
       target_se: stop once the standard errors of FDR and power of all methods and levels are at most this. They are
         checked whenever the number of repetitions is 8,192 times a power of two, on any devices.
-      devices: devices that share the repetitions (default: all).
-      folder: keeps the totals, so that an interrupted run continues there, and the result. A folder of another study
-        is refused.
-      shard: as in `tdd.study.run`.
-      progress: show a bar on standard error, if that is a terminal.
+      **options: folder, shard, devices, progress, as in `tdd.study.run`.
 
     Returns:
       `StudyResult` with arrays [method, alpha].
@@ -249,7 +240,7 @@ def resample(
 
     References: PTDI, section 5.1; `tdd.kernels.resample` for the engine.
     """
-    started = time.perf_counter()
+    started, how = time.perf_counter(), StudyRun(**options)
     values, labels = _as_labelled_pool(scores, is_member)
     names = checks.as_names(methods, engine.PROPORTIONS)
     checks.check_run(repetitions, 0, target_se)
@@ -258,7 +249,7 @@ def resample(
     eta = checks.as_number(eta)
     levels = checks.as_levels(alphas)
     split, num_tests = _split(values, labels, test_members, calibration_ratio)
-    devices = checks.as_devices(devices)
+    devices = how.find_devices()
     words = _words(key)
     setting = {
         "scores": described(values),
@@ -292,13 +283,12 @@ def resample(
         [Cell(sums, jax.device_put(operands), num_tests, plan)],
         methods=names,
         alphas=levels,
-        folder=folder,
-        shard=shard,
+        how=how,
         fingerprint=setting,
         provenance={"engine": "tdd.study.resample", **setting, **sizes, "stopping": None},
         devices=devices,
         started=started,
-        progress="resample" if progress else "",
+        title="resample",
     )
 
 

@@ -18,7 +18,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +26,39 @@ import numpy as np
 
 from tdd.cores import available_cores
 from tdd.runs.display import progress_bar
+from tdd.study import checks
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore, gaps
 
 _DIVISOR = 64  # a piece is this part of the repetitions before it
 _PATIENCE = 0.5  # seconds that a call should take, and after which the totals are saved
+
+
+class StudyRunOptions(TypedDict, total=False):
+    """The fields of `StudyRun` as keywords of a call."""
+
+    folder: str | os.PathLike[str] | None
+    shard: tuple[int, int] | str | None
+    devices: Sequence[Any] | None
+    progress: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyRun:
+    """Where the repetitions of a study run, and what is kept of them; no number depends on it. See `tdd.study.run`."""
+
+    folder: str | os.PathLike[str] | None = None
+    shard: tuple[int, int] | str | None = None
+    devices: Sequence[Any] | None = None
+    progress: bool = False
+
+    def find_devices(self) -> tuple[Any, ...]:
+        """The devices that share the repetitions.
+
+        Raises:
+          InputError: none, or something else than devices.
+        """
+        return checks.as_devices(self.devices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,24 +99,23 @@ def run_study(
     methods: Sequence[str],
     alphas: Sequence[float],
     points: Sequence[Mapping[str, Any]] | None = None,
-    folder: str | os.PathLike[str] | None,
-    shard: tuple[int, int] | str | None,
+    how: StudyRun,
     fingerprint: Mapping[str, Any],
     provenance: Mapping[str, Any],
     devices: Sequence[Any],
     started: float,
-    progress: str = "",
+    title: str,
 ) -> StudyResult:
     """Run the repetitions of each cell, or those of a shard, and save the result of a whole study.
 
     There is a cell for each of the grid's `points` (None without a grid); all plans have one `repetitions` and one
-    `target_se`. `folder` and `shard` are as in `tdd.study.run`, `fingerprint` holds the plain values on which the
-    numbers depend, `provenance` begins the record, and `progress` is the title of a bar; "" shows none.
+    `target_se`. `fingerprint` holds the plain values on which the numbers depend, `provenance` begins the record,
+    `devices` are those of `how`, and `title` is that of its bar.
     """
-    store = TotalsStore(folder, fingerprint, shard)
+    store = TotalsStore(how.folder, fingerprint, how.shard)
     total = sum(cell.plan.repetitions for cell in cells) // (store.shard.count if store.shard else 1)
     zero = Totals.zero((len(methods), len(alphas)))
-    with progress_bar(progress, total, enabled=bool(progress), unit="repetitions") as advance:
+    with progress_bar(title, total, enabled=how.progress, unit="repetitions") as advance:
         totals = [accumulate(cell, store, number, zero, advance) for number, cell in enumerate(cells)]
     record = dict(provenance)
     if (target_se := cells[0].plan.target_se) is not None:
@@ -113,8 +140,8 @@ def run_study(
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
-    if folder is not None and store.shard is None:
-        result.save(folder)
+    if how.folder is not None and store.shard is None:
+        result.save(how.folder)
     return result
 
 

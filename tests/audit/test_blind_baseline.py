@@ -10,8 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from tdd.audit import blind_baseline as module
-from tdd.audit.blind_baseline import blind_baseline, fold_wins, logistic_scores, unusual_space, words_and_marks
-from tdd.audit.duplicates import normalise
+from tdd.audit.blind_baseline import blind_baseline, fold_wins, logistic_scores
 from tdd.records import Texts
 from tdd.validate import InputError
 
@@ -179,15 +178,6 @@ def test_large_input_is_sampled(monkeypatch):
     assert (found.num_calibration, found.num_candidates) == (12, 48)
     assert "a random sample was used: 12 of 12 calibration items and 48 of 100 candidates" in found.note
     assert "texts only the first 200 characters were read for words" in found.note
-
-
-def test_words():
-    assert words_and_marks("Well,  3.5 km\n") == ["Well", ",", "  ", "3", ".", "5", "km", "\n"]
-    assert words_and_marks("日本語 text") == ["日", "本", "語", "text"]
-    assert words_and_marks("") == []
-    assert unusual_space(" a  b c\n") == 4 / 8
-    assert unusual_space("a b") == unusual_space("") == 0
-    assert normalise("  Straße\u00a0nach\tCafe\u0301 ") == normalise("STRASSE nach Café")
 
 
 @pytest.mark.shared_data

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tdd.audit import duplicates as module
-from tdd.audit.duplicates import DuplicatePair, duplicates, shingle_sets, similar_pairs
+from tdd.audit.duplicates import DuplicatePair, duplicates
 from tdd.records import Texts
+from tdd.texts import near as search
+from tdd.texts.near import shingle_sets, similar_pairs
 from tdd.validate import InputError
 
 
@@ -138,7 +139,7 @@ def test_blocks_do_not_change_the_answer(monkeypatch):
     base = words(40, seed=1)
     texts = [" ".join([*base[: generator.randrange(30, 40)], *words(3, seed=i)]) for i in range(60)]
     whole = duplicates(texts[:30], texts[30:], near=0.6)
-    monkeypatch.setattr("tdd.audit.duplicates._BLOCK", 50)
+    monkeypatch.setattr(search, "_BLOCK", 50)
     assert duplicates(texts[:30], texts[30:], near=0.6) == whole
     assert whole.num_near_pairs > 50
 
@@ -148,7 +149,7 @@ def test_list_is_capped_and_counts_are_not(monkeypatch):
     assert found.num_exact_pairs == 3000
     assert len(found.pairs) == 1000
     assert (found.num_calibration, found.num_candidates) == (50, 60)
-    monkeypatch.setattr(module, "_MAX_COMPARED", 0)
+    monkeypatch.setattr(search, "_MAX_COMPARED", 0)
     text = " ".join(words(30, seed=3))
     stopped = duplicates([text], [text + " more"])
     assert not stopped.complete

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tdd.audit.duplicates import near_pairs
 from tdd.audit.overlap import _links, _num_across, sharing
+from tdd.texts.near import near_pairs
 
 RUNS, LEVELS = 200, (0.01, 0.05, 0.2)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scored_models import VOCABULARY, random_texts, scored_model
 
+import tdd
 from tdd.exchange import run as run_module
 from tdd.exchange.data import Shards, load_examples
 from tdd.exchange.passes import SequentialTest, as_double, context_windows
@@ -353,6 +354,10 @@ def ids_of(model, text):
         (TEXTS, {"bos": "yes"}, "bos must be one of 'auto'"),
         (TEXTS, {"bos": "always"}, "beginning-of-sequence token, and this one has none"),
         (TEXTS, {"separator": None}, "separator must be a string"),
+        (TEXTS, {"token_budget": 0}, "token_budget"),
+        (TEXTS, {"long_texts": "truncate"}, "long_texts='truncate': of no use to a test of order; leave it out"),
+        (TEXTS, {"run": tdd.Run(on_batch=print, long_texts="error")}, "long_texts='error', on_batch=.* leave them out"),
+        (TEXTS, {"run": {"device": "cpu"}}, r"is no tdd.Run; write run="),
         (TEXTS, {"seed": -1}, r"seed must be a whole number from 0 to 2\^32 - 1, got -1"),
     ],
 )
@@ -392,6 +397,17 @@ def test_sums_of_batches_of_another_size_are_other_rows(model, tmp_path):
     given = ScoreStore(tmp_path), Model(*model, "tiny"), find_devices()
     assert sums.sums_namespace(*given, 512) is sums.sums_namespace(*given, 512)
     assert sums.sums_namespace(*given, 512) is not sums.sums_namespace(*given, 256)
+
+
+def test_how_to_run_as_a_value_or_as_keywords(model, plain, tmp_path):
+    how = tdd.Run(token_budget=512, progress=False, store=tmp_path / "store", job="one")
+    options = {name: OPTIONS[name] for name in ("num_shards", "num_shuffles", "separator")}
+    found = run_exchange(model, TEXTS, **options, run=how)
+    np.testing.assert_array_equal(found.log_probs["data 1"][1], plain.log_probs["data 1"][1])
+    assert found.run["options"] == plain.run["options"]
+    assert (tmp_path / "store").is_dir()
+    shorter = run_exchange(model, TEXTS, **options, run=how, max_length=32)
+    assert shorter.run["options"]["max_length"] == 32
 
 
 def test_an_option_that_does_not_exist(model):

@@ -1056,7 +1056,7 @@ AUDIT = (
     ),
     Fault(
         "duplicates: pairs collide where roles differ in size",
-        "tdd/audit/duplicates.py",
+        "tdd/texts/near.py",
         "np.unique(a * max(1, len(right)) + b, return_index=True)",
         "np.unique(a * max(1, len(left)) + b, return_index=True)",
         ("tests/audit/test_duplicates.py",),

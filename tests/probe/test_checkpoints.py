@@ -120,6 +120,19 @@ def test_an_interrupted_run_continues_and_names_its_checkpoints(leaking, clean, 
         over_checkpoints(clean, SUSPECTS, REFERENCES, out=tmp_path / "run", **OPTIONS)
 
 
+def test_how_to_run_as_a_value_or_as_keywords(leaking):
+    given = leaking[:2], SUSPECTS, REFERENCES
+    how = tdd.Run(device="cpu", max_length=12, long_texts="truncate", token_budget=256)
+    by_value, mixed, long = (
+        over_checkpoints(*given, **OPTIONS, **options)
+        for options in ({"run": how}, {"run": how, "token_budget": 512}, {"run": how, "max_length": 64})
+    )
+    assert (by_value.options.max_length, by_value.options.token_budget) == (12, 256)
+    assert mixed.options.token_budget == 512
+    for near, far in zip(by_value.history, long.history, strict=True):
+        assert np.abs(near.result.suspect_scores - far.result.suspect_scores).max() > 1e-3
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -128,6 +141,8 @@ def test_an_interrupted_run_continues_and_names_its_checkpoints(leaking, clean, 
         ({"every": 5}, "every is not an option here"),
         ({"tokenizer": 3}, "tokenizer is not an option here"),
         ({"alpha": 2}, "alpha"),
+        ({"run": tdd.Run(devices=1, store="s")}, r"devices=1, store='s': of no use to .* checkpoints; leave them out"),
+        ({"long_texts": "window"}, "long_texts must be one of"),
     ],
 )
 def test_messages(leaking, change, words):

@@ -146,6 +146,8 @@ def test_what_one_pass_cannot_do_is_refused():
         ((own, tested, member), {"alphas": 1.5}, "alphas"),
         ((own, tested, member), {"eta": 0}, "eta"),
         ((own, tested, member), {"repetitions": 0}, "repetitions"),
+        ((own, tested, member), {"devices": []}, "devices must be some of"),
+        ((own, tested, member), {"shard": (0, 2)}, "folder"),
         ((np.zeros((3, 40_000)), tested, member), {}, "40,000 items"),
     ]
     for arguments, options, words in cases:

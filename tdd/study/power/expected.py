@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -21,6 +22,36 @@ _FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _LARGE = 1_000  # default n and m of normal scores
 
 
+class SmallestOptions(TypedDict, total=False):
+    """The fields of `Smallest` as keywords of a call."""
+
+    power: float
+    detection: float
+    search: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Smallest:
+    """Which fraction of targets counts as detectable, and whether the smallest is searched for.
+
+    Raises:
+      InputError: `power` or `detection` outside (0, 1).
+    """
+
+    power: float = 0.5
+    detection: float = 0.8
+    search: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("power", "detection"):
+            object.__setattr__(self, name, checks.as_probability(name, getattr(self, name)))
+
+    @property
+    def wanted(self) -> dict[str, float]:
+        """Criterion -> its value."""
+        return {"power": self.power, "any_true": self.detection}
+
+
 def expected_power(
     source: LabelledScores | NormalScores,
     *,
@@ -29,13 +60,11 @@ def expected_power(
     member_share: Any = None,
     alpha: Any = 0.1,
     method: str | Procedure = "ptdi",
-    power: float = 0.5,
-    detection: float = 0.8,
-    search: bool = True,
     repetitions: int | None = None,
     seed: int = 0,
     devices: Sequence[Any] | None = None,
     progress: bool = False,
+    **options: Unpack[SmallestOptions],
 ) -> PowerPlan:
     """Power, false discoveries and numbers of selections to expect of an audit, before it is run.
 
@@ -64,14 +93,16 @@ def expected_power(
       alpha: Level, one or several; taken as exact fractions.
       method: A procedure by name, with its options ("ptdi:proportion=none,eta=0.1") or as a value (`tdd.KTD()`);
         "bh" or "bh:null=member" for `tdd.bh` on conformal p-values.
-      power: Wanted expected power.
-      detection: Wanted probability of at least one right selection.
-      search: False leaves the smallest detectable fraction out.
       repetitions: Audits drawn for each row, with the same random numbers in all rows. Default: 10,000 on the
         fixed-pool engine (ptdi and bh on draws without replacement), 256 to 4,096 by size elsewhere.
       seed: Random seed.
       devices: Devices that share the repetitions (default: all).
       progress: Show a bar on standard error, if that is a terminal.
+      **options: of the smallest detectable fraction:
+
+        - power: wanted expected power (.5).
+        - detection: wanted probability of at least one right selection (.8).
+        - search: False leaves it out.
 
     Returns:
       `PowerPlan`.
@@ -93,7 +124,7 @@ def expected_power(
     started = time.perf_counter()
     rule, levels = as_rule(method), checks.as_levels(alpha)
     law = _as_law(source, rule)
-    wanted = {"power": checks.as_probability("power", power), "any_true": checks.as_probability("detection", detection)}
+    detectable = Smallest(**options)
     checks.check_run(1 if repetitions is None else repetitions, seed, None)
     sizes = _sizes(law, rule, num_calibration, num_tests)
     simulate = Simulator(
@@ -106,14 +137,14 @@ def expected_power(
         devices=checks.as_devices(devices),
     )
     audits = [(n, m, count) for n, m in sizes for count in _counts(law, rule, n, m, member_share)]
-    rows, smallest = [], []
-    with progress_bar("power", len(audits) + search * len(sizes), enabled=progress, unit="audits") as advance:
+    rows, smallest, searched = [], [], sizes if detectable.search else []
+    with progress_bar("power", len(audits) + len(searched), enabled=progress, unit="audits") as advance:
         for audit in audits:
             rows += simulate(*audit)
             advance(1)
-        for n, m in sizes if search else ():
+        for n, m in searched:
             known = {*_default_counts(m), *(count for i, j, count in audits if (i, j) == (n, m))}
-            smallest += _smallest(simulate, n, m, wanted, known)
+            smallest += _smallest(simulate, n, m, detectable.wanted, known)
             advance(1)
     curve = tuple(row for audit in sorted(simulate.audits) for row in simulate.audits[audit])
     about = {
@@ -121,7 +152,7 @@ def expected_power(
         "method": rule.label,
         "null": rule.null,
         "targets": rule.targets,
-        "wanted": wanted,
+        "wanted": detectable.wanted,
         "alphas": list(levels),
         "draw": law.draw,
         "seed": int(seed),
