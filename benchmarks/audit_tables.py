@@ -15,6 +15,7 @@ __all__ = [
     "joint_synthetic",
     "paraphrased",
     "preparation",
+    "pretrained",
     "rules",
     "scores",
     "table",
@@ -330,6 +331,71 @@ def scores(result: Results) -> str:
     header = ["score", "needs beside the model", "AUC", f"power at FDR {result['alpha']:g}", "FDR"]
     of_owner = ["documents", "rejected, trained", "rejected, not trained", "median p, trained"]
     return f"{text}\n\n{table(header, rows)}\n\n{owners}\n\n{table(of_owner, owner)}"
+
+
+def pretrained(result: Results) -> str:
+    """Scores, PTDI and the owner's test under a pretrained model in which the truth was planted."""
+    untouched, *trained = result["models"]
+    counts = [str(count) for count in result["copies"]]
+    levels = [level["alpha"] for level in untouched["rows"][0]["levels"]]
+    few = [row["texts"] for row in untouched["rows"] if not row["levels"]]
+    ranking, deciding = [], []
+    for model in result["models"]:
+        for row in sorted(model["rows"], key=lambda row: -row["auc"]):
+            by_copies = [f"{row['by_copies'][count]:.3f}" if row["by_copies"] else "" for count in counts]
+            ranking.append([model["model"], row["score"], with_error(row["auc"], row["auc_se"]), *by_copies])
+            if row["levels"]:
+                cells = [_of_level(level, counts) for level in row["levels"]]
+                deciding.append([model["model"], row["score"], *cells])
+    learnt = [
+        [
+            model["model"],
+            *(f"{model['losses'][count]:.2f}" for count in ("0", *counts)),
+            *(f"{row['p']:.2g}" for row in model["owner"]),
+        ]
+        for model in result["models"]
+    ]
+    ways = "; ".join(
+        f"{model['model']}{', rank ' + str(model['rank']) if model['rank'] else ''}, peak rate "
+        f"{model['learning_rate']:g}, {model['steps']} steps in {model['training_s']:.0f} s"
+        for model in trained
+    )
+    candidates = result["texts"] - result["calibration"]
+    text = (
+        f"**Truth planted in a pretrained model.** {result['model']['name']} continues its training for one epoch on "
+        f"{result['sequences']} short texts in batches of {result['batch']}: a random {result['members']} of "
+        f"{result['texts']} generated texts of {result['words']} words at most, {', '.join(counts)} times each "
+        f"({ways}; `{result['command']}`). AUC ± s.e. over the texts, and of the members of each number of copies "
+        "against all non-members; under the untouched model the members are those to be."
+        + (f" `grad_norm` has {few[0]} of the texts." if few else "")
+    )
+    fdr = (
+        f"PTDI over {result['divisions']:,} random divisions, {result['calibration']} non-members for calibration and "
+        f"{candidates} candidates, half of them members: FDR ± s.e. over the divisions / power / power at "
+        f"{' · '.join(counts)} copies. Under the untouched model every selection is false, and any text calibrates."
+    )
+    owner = (
+        "Mean loss in nats a token by number of copies, 0 for non-members, and p-values of `tdd.version_test` on the "
+        f"loss of {untouched['owner'][0]['documents']} members of each number of copies beside {result['private']} "
+        "unpublished versions of each."
+    )
+    header = ["model", "score", "AUC", *(f"{count} {'copy' if count == '1' else 'copies'}" for count in counts)]
+    about = ["model", *(f"loss, {count}" for count in ("0", *counts))]
+    about += [f"p, {row['copies']}" for row in untouched["owner"]]
+    return (
+        f"{text}\n\n{table(header, ranking)}\n\n{fdr}\n\n"
+        f"{table(['model', 'score', *(f'α = {alpha:g}' for alpha in levels)], deciding)}\n\n"
+        f"{owner}\n\n{table(about, learnt)}"
+    )
+
+
+def _of_level(level: dict[str, Any], counts: list[str]) -> str:
+    """FDR, and where there are members power and power by number of copies."""
+    cell = with_error(level["fdr"], level["fdr_se"])
+    if "power" not in level:
+        return cell
+    by_copies = " · ".join(f"{level['power_by_copies'][count]:.2f}" for count in counts)
+    return f"{cell} / {level['power']:.2f} / {by_copies}"
 
 
 def exact_null(result: Results) -> str:
