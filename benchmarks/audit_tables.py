@@ -338,15 +338,23 @@ def pretrained(result: Results) -> str:
     untouched, *trained = result["models"]
     counts = [str(count) for count in result["copies"]]
     levels = [level["alpha"] for level in untouched["rows"][0]["levels"]]
+    shown = levels[len(levels) // 2]
     few = [row["texts"] for row in untouched["rows"] if not row["levels"]]
-    ranking, deciding = [], []
+    by_score: dict[str, list[str]] = {}
+    deciding = []
     for model in result["models"]:
         for row in sorted(model["rows"], key=lambda row: -row["auc"]):
-            by_copies = [f"{row['by_copies'][count]:.3f}" if row["by_copies"] else "" for count in counts]
-            ranking.append([model["model"], row["score"], with_error(row["auc"], row["auc_se"]), *by_copies])
+            cells = by_score.setdefault(row["score"], [row["score"]])
+            cells.append(with_error(row["auc"], row["auc_se"]))
+            if model is not untouched:
+                cells.append(_joined(row["by_copies"], counts))
             if row["levels"]:
-                cells = [_of_level(level, counts) for level in row["levels"]]
-                deciding.append([model["model"], row["score"], *cells])
+                rates = [f"{level['fdr']:.3f}" + _power(level) for level in row["levels"]]
+                power = [_joined(one.get("power_by_copies"), counts) for one in row["levels"] if one["alpha"] == shown]
+                deciding.append([model["model"], row["score"], *rates, *power])
+    last = sorted(result["models"][-1]["rows"], key=lambda row: -row["auc"])
+    ranking = [by_score[row["score"]] for row in last]
+    error = max(level["fdr_se"] for model in result["models"] for row in model["rows"] for level in row["levels"])
     learnt = [
         [
             model["model"],
@@ -371,31 +379,35 @@ def pretrained(result: Results) -> str:
     )
     fdr = (
         f"PTDI over {result['divisions']:,} random divisions, {result['calibration']} non-members for calibration and "
-        f"{candidates} candidates, half of them members: FDR ± s.e. over the divisions / power / power at "
-        f"{' · '.join(counts)} copies. Under the untouched model every selection is false, and any text calibrates."
+        f"{candidates} candidates, of which the {result['members']} members: FDR / power; standard errors of the FDR "
+        f"over the divisions at most {error:.4f}. Under the untouched model every selection is false, and any text "
+        "calibrates."
     )
     owner = (
         "Mean loss in nats a token by number of copies, 0 for non-members, and p-values of `tdd.version_test` on the "
         f"loss of {untouched['owner'][0]['documents']} members of each number of copies beside {result['private']} "
         "unpublished versions of each."
     )
-    header = ["model", "score", "AUC", *(f"{count} {'copy' if count == '1' else 'copies'}" for count in counts)]
+    times = " · ".join(counts)
+    header = ["score", "AUC, untouched"]
+    header += [name for model in trained for name in (f"AUC, {model['model']}", f"{times} copies")]
+    decided = ["model", "score", *(f"α = {alpha:g}" for alpha in levels), f"power at {shown:g}, {times} copies"]
     about = ["model", *(f"loss, {count}" for count in ("0", *counts))]
     about += [f"p, {row['copies']}" for row in untouched["owner"]]
     return (
-        f"{text}\n\n{table(header, ranking)}\n\n{fdr}\n\n"
-        f"{table(['model', 'score', *(f'α = {alpha:g}' for alpha in levels)], deciding)}\n\n"
+        f"{text}\n\n{table(header, ranking)}\n\n{fdr}\n\n{table(decided, deciding)}\n\n"
         f"{owner}\n\n{table(about, learnt)}"
     )
 
 
-def _of_level(level: dict[str, Any], counts: list[str]) -> str:
-    """FDR, and where there are members power and power by number of copies."""
-    cell = with_error(level["fdr"], level["fdr_se"])
-    if "power" not in level:
-        return cell
-    by_copies = " · ".join(f"{level['power_by_copies'][count]:.2f}" for count in counts)
-    return f"{cell} / {level['power']:.2f} / {by_copies}"
+def _power(level: dict[str, Any]) -> str:
+    """Power behind an FDR; nothing where there are no members."""
+    return f" / {level['power']:.2f}" if "power" in level else ""
+
+
+def _joined(by_copies: dict[str, float] | None, counts: list[str]) -> str:
+    """Figures by number of copies in one cell; nothing where they were not measured."""
+    return " · ".join(f"{by_copies[count]:.2f}" for count in counts) if by_copies else ""
 
 
 def exact_null(result: Results) -> str:

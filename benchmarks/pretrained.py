@@ -47,13 +47,13 @@ class Sizes(NamedTuple):
     """
 
     texts: int = 320
-    words: int = 60
+    words: int = 50
     private: int = 5
     owned: int = 8
     gradients: int = 24
 
 
-QUICK = Sizes(texts=32, words=20, private=3, owned=2, gradients=4)
+QUICK = Sizes(texts=32, words=20, private=2, owned=2, gradients=2)
 
 
 class Planted(NamedTuple):
