@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from benchmarks import pretrained
 from benchmarks.aot import on_device
 from benchmarks.reproductions import command as reproductions
 from benchmarks.throughput import command as throughput
@@ -17,6 +18,7 @@ examples:
   python -m benchmarks reproduce
   python -m benchmarks reproduce exchangeability --out reproductions/exchangeability
   python -m benchmarks device --out device.json
+  python -m benchmarks pretrained --quick
 
 Every other measurement is a script of its own: python -m benchmarks.rules, python -m benchmarks.on_ray, ...
 """
@@ -26,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status, as `tdd.cli.main`."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Throughput beside peers, and the papers' experiments on small models.",
+        description="Throughput beside peers, the papers' experiments on small models, planted truth in a real one.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -34,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     throughput.add(commands)
     reproductions.add(commands)
     on_device.add(commands)
+    pretrained.add(commands)
     return execute(parser, sys.argv[1:] if argv is None else argv)
 
 

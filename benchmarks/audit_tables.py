@@ -15,6 +15,7 @@ __all__ = [
     "joint_synthetic",
     "paraphrased",
     "preparation",
+    "pretrained",
     "rules",
     "scores",
     "table",
@@ -330,6 +331,83 @@ def scores(result: Results) -> str:
     header = ["score", "needs beside the model", "AUC", f"power at FDR {result['alpha']:g}", "FDR"]
     of_owner = ["documents", "rejected, trained", "rejected, not trained", "median p, trained"]
     return f"{text}\n\n{table(header, rows)}\n\n{owners}\n\n{table(of_owner, owner)}"
+
+
+def pretrained(result: Results) -> str:
+    """Scores, PTDI and the owner's test under a pretrained model in which the truth was planted."""
+    untouched, *trained = result["models"]
+    counts = [str(count) for count in result["copies"]]
+    levels = [level["alpha"] for level in untouched["rows"][0]["levels"]]
+    shown = levels[len(levels) // 2]
+    few = [row["texts"] for row in untouched["rows"] if not row["levels"]]
+    by_score: dict[str, list[str]] = {}
+    deciding = []
+    for model in result["models"]:
+        for row in sorted(model["rows"], key=lambda row: -row["auc"]):
+            cells = by_score.setdefault(row["score"], [row["score"]])
+            cells.append(with_error(row["auc"], row["auc_se"]))
+            if model is not untouched:
+                cells.append(_joined(row["by_copies"], counts))
+            if row["levels"]:
+                rates = [f"{level['fdr']:.3f}" + _power(level) for level in row["levels"]]
+                power = [_joined(one.get("power_by_copies"), counts) for one in row["levels"] if one["alpha"] == shown]
+                deciding.append([model["model"], row["score"], *rates, *power])
+    last = sorted(result["models"][-1]["rows"], key=lambda row: -row["auc"])
+    ranking = [by_score[row["score"]] for row in last]
+    error = max(level["fdr_se"] for model in result["models"] for row in model["rows"] for level in row["levels"])
+    learnt = [
+        [
+            model["model"],
+            *(f"{model['losses'][count]:.2f}" for count in ("0", *counts)),
+            *(f"{row['p']:.2g}" for row in model["owner"]),
+        ]
+        for model in result["models"]
+    ]
+    ways = "; ".join(
+        f"{model['model']}{', rank ' + str(model['rank']) if model['rank'] else ''}, peak rate "
+        f"{model['learning_rate']:g}, {model['steps']} steps in {model['training_s']:.0f} s"
+        for model in trained
+    )
+    candidates = result["texts"] - result["calibration"]
+    text = (
+        f"**Truth planted in a pretrained model.** {result['model']['name']} continues its training for one epoch on "
+        f"{result['sequences']} short texts in batches of {result['batch']}: a random {result['members']} of "
+        f"{result['texts']} generated texts of {result['words']} words at most, {', '.join(counts)} times each "
+        f"({ways}; `{result['command']}`). AUC ± s.e. over the texts, and of the members of each number of copies "
+        "against all non-members; under the untouched model the members are those to be."
+        + (f" `grad_norm` has {few[0]} of the texts." if few else "")
+    )
+    fdr = (
+        f"PTDI over {result['divisions']:,} random divisions, {result['calibration']} non-members for calibration and "
+        f"{candidates} candidates, of which the {result['members']} members: FDR / power; standard errors of the FDR "
+        f"over the divisions at most {error:.4f}. Under the untouched model every selection is false, and any text "
+        "calibrates."
+    )
+    owner = (
+        "Mean loss in nats a token by number of copies, 0 for non-members, and p-values of `tdd.version_test` on the "
+        f"loss of {untouched['owner'][0]['documents']} members of each number of copies beside {result['private']} "
+        "unpublished versions of each."
+    )
+    times = " · ".join(counts)
+    header = ["score", "AUC, untouched"]
+    header += [name for model in trained for name in (f"AUC, {model['model']}", f"{times} copies")]
+    decided = ["model", "score", *(f"α = {alpha:g}" for alpha in levels), f"power at {shown:g}, {times} copies"]
+    about = ["model", *(f"loss, {count}" for count in ("0", *counts))]
+    about += [f"p, {row['copies']}" for row in untouched["owner"]]
+    return (
+        f"{text}\n\n{table(header, ranking)}\n\n{fdr}\n\n{table(decided, deciding)}\n\n"
+        f"{owner}\n\n{table(about, learnt)}"
+    )
+
+
+def _power(level: dict[str, Any]) -> str:
+    """Power behind an FDR; nothing where there are no members."""
+    return f" / {level['power']:.2f}" if "power" in level else ""
+
+
+def _joined(by_copies: dict[str, float] | None, counts: list[str]) -> str:
+    """Figures by number of copies in one cell; nothing where they were not measured."""
+    return " · ".join(f"{by_copies[count]:.2f}" for count in counts) if by_copies else ""
 
 
 def exact_null(result: Results) -> str:

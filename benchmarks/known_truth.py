@@ -12,7 +12,7 @@ import numpy as np
 
 import tdd
 
-__all__ = ["Realised", "auc", "divide"]
+__all__ = ["Realised", "auc", "auc_error", "divide", "figures", "mean_and_error"]
 
 
 class Realised(NamedTuple):
@@ -46,6 +46,17 @@ def auc(scores: np.ndarray, member: np.ndarray) -> float:
     return float(1 - below.mean() / (2 * len(outside)))
 
 
+def auc_error(scores: np.ndarray, member: np.ndarray) -> float:
+    """Standard error of `auc` over the texts (DeLong et al. 1988), at least two on each side; no score may be NaN.
+
+    >>> round(auc_error(np.array([1.0, 2.0, 3.0, 2.0]), np.array([True, True, False, False])), 4)
+    0.1768
+    """
+    inside, outside = scores[member][:, None], scores[~member][None]
+    wins = (inside < outside) + 0.5 * (inside == outside)
+    return float(np.sqrt(sum(wins.mean(1 - side).var(ddof=1) / wins.shape[side] for side in (0, 1))))
+
+
 def divide(
     scores: np.ndarray, member: np.ndarray, *, calibration: int, alpha: float, repetitions: int = 200, seed: int = 0
 ) -> Realised:
@@ -56,7 +67,7 @@ def divide(
 
     Args:
       scores: [N] loss-like scores.
-      member: [N] bool, True = trained on.
+      member: [N] bool, True = trained on; where none is, every selection is false, and the FDR is `any`.
       calibration: non-members that calibrate, fewer than there are.
       alpha: level.
       repetitions: random divisions.
@@ -66,7 +77,7 @@ def divide(
     inside, outside = jnp.asarray(scores[member]), jnp.asarray(scores[~member])
     found = _divide(outside, inside, alpha, keys, calibration=calibration)
     fdp, count, selected = (np.asarray(part, np.float64) for part in found)
-    return Realised(fdp, selected.mean(0), float((count > 0).mean()))
+    return Realised(fdp, selected[:, len(outside) - calibration :].mean(0), float((count > 0).mean()))
 
 
 @functools.partial(jax.jit, static_argnames="calibration")
@@ -78,9 +89,51 @@ def _divide(outside: Any, inside: Any, alpha: Any, keys: Any, *, calibration: in
         candidates = jnp.concatenate([shuffled[calibration:], inside])
         selected = tdd.ptdi(shuffled[:calibration], candidates, alpha=alpha).selected
         count = jnp.sum(selected)
-        return jnp.sum(selected[:others]) / jnp.maximum(count, 1), count, selected[others:]
+        return jnp.sum(selected[:others]) / jnp.maximum(count, 1), count, selected
 
     return jax.lax.map(one, keys, batch_size=50)
+
+
+def figures(
+    scores: np.ndarray,
+    copies: np.ndarray,
+    calibration: int,
+    alphas: Sequence[float],
+    repetitions: int = 200,
+    seed: int = 0,
+    trained: bool = True,
+) -> dict[str, Any]:
+    """What one score achieves under one model, by number of copies.
+
+    Args:
+      scores: [N] loss-like scores; where some are NaN, only the AUC of the others is computed.
+      copies: [N] numbers of copies in the training data, 0 for non-members.
+      calibration: non-members that calibrate in each division.
+      alphas: levels.
+      repetitions: random divisions.
+      seed: random seed of the divisions.
+      trained: whether the model was trained on the members. Under one that was not, all texts are non-members.
+
+    Returns:
+      "texts" with a score, "auc", "auc_se", "by_copies": the AUC of the members of each number of copies against all
+      non-members, and "levels": at each alpha "fdr" and "fdr_se", and if `trained` "power" and "power_by_copies".
+    """
+    known = ~np.isnan(scores)
+    whole, scores, copies = bool(known.all()), scores[known], copies[known]
+    member = copies > 0
+    counts = sorted({*copies[member].tolist()}) if whole else []
+    row: dict[str, Any] = {"texts": len(scores), "auc": auc(scores, member), "auc_se": auc_error(scores, member)}
+    kept = {count: ~member | (copies == count) for count in counts}
+    row |= {"by_copies": {str(count): auc(scores[one], member[one]) for count, one in kept.items()}, "levels": []}
+    truth = member if trained else np.zeros_like(member)
+    for alpha in alphas if whole else ():
+        found = divide(scores, truth, calibration=calibration, alpha=alpha, repetitions=repetitions, seed=seed)
+        error = float(found.fdp.std(ddof=1) / np.sqrt(repetitions))
+        row["levels"].append({"alpha": alpha, "fdr": float(found.fdp.mean()), "fdr_se": error})
+        if trained:
+            power = {str(count): float(found.selected[copies[member] == count].mean()) for count in counts}
+            row["levels"][-1] |= {"power": float(found.selected.mean()), "power_by_copies": power}
+    return row
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:

@@ -275,6 +275,7 @@ _MEASURED: dict[str, Callable[[Results], str]] = {
     "rules": audit_tables.rules,
     "exact_null": audit_tables.exact_null,
     "scores": audit_tables.scores,
+    "pretrained": audit_tables.pretrained,
     "slices": slice_tables.slices,
     "device": device_tables.measured,
     "aot": device_tables.aot,

