@@ -161,7 +161,8 @@ def run_audit(
       InputError: anything that cannot be used; written are at most `inputs.json` and the scoring of blocks before.
     """
     reading, more, others = _sorted_options(options)
-    choices = choose(method, alpha=alpha, delta=more["delta"], seed=seed, null=more["null"], others=others, out=out)
+    unknown = {name: value for name, value in others.items() if name not in RunOptions.__annotations__}
+    choices = choose(method, alpha=alpha, delta=more["delta"], seed=seed, null=more["null"], others=unknown, out=out)
     procedure, how = choices.procedure, as_run(more["run"], others)
     items = items_of(model, procedure, reading, how, shard)
     deciding, scores = _scores(procedure, items, score, extra_scores)

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from tdd.records import Texts
-from tdd.scoring.corpus import check_apart, facts_of, read_prefix
 from tdd.scoring.devices import Devices
 from tdd.scoring.inputs import OTHER, OWN, Model, is_gradient
 from tdd.scoring.models import find_reference
@@ -78,6 +77,10 @@ def check_scorable(scores: Mapping[str, Score], texts: Texts) -> None:
     given = {
         name: one.texts if _is_counted(one) else one for name, one in given_by_name(scores.values(), "texts").items()
     }
+    if not given:
+        return
+    from tdd.scoring.corpus import check_apart
+
     check_apart(given, texts, known_by_name(scores.values()))
 
 
@@ -181,6 +184,8 @@ class _Builder:
         """The token ids of a prefix under a model."""
         key, model = (of, texts.sha256), self._models[of]
         if key not in self._prefixes:
+            from tdd.scoring.corpus import read_prefix
+
             self._prefixes[key] = read_prefix(texts, model.tokenizer, model.lm.vocab_size)
         return self._prefixes[key]
 
@@ -192,6 +197,8 @@ class _Builder:
             if _is_counted(counted[name]):
                 found[name] = counted[name].facts()
                 continue
+            from tdd.scoring.corpus import facts_of
+
             found[name] = facts_of(texts)
             if (tokens := self._prefixes.get((OWN, texts.sha256))) is not None:
                 found[name]["tokens"] = len(tokens)

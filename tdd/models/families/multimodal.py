@@ -13,9 +13,9 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tdd.models.families import FAMILIES, MULTIMODAL, check_keys
 from tdd.models.families.family import Family
 from tdd.models.families.llama import QWEN2
+from tdd.models.families.registry import FAMILIES, MULTIMODAL, check_keys
 from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError
 
