@@ -278,7 +278,8 @@ def test_an_audit_and_the_commands_know_it(model, tmp_path, monkeypatch, capsys)
         "    def rows(self, stats):\n"
         "        return self.times * tdd.scores.Loss().rows(stats)\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     save(tmp_path / "model", *model)
     for name, texts in (("suspects", suspects), ("known", known)):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -325,11 +326,16 @@ def _written(text: str) -> tuple[str, Score]:
 
 
 def _of_module(text: str) -> tuple[type[Score] | None, str]:
-    """The class that "module:Class:options" names, and the text with the name of the score in their place."""
+    """The class that "module:Class:options" names, and the text with the name of the score in their place.
+
+    A module that is not installed is looked for in the current folder.
+    """
     module, colon, rest = text.strip().partition(":")
     cls, colon_of_options, options = rest.partition(":")
     if not (colon and cls.isidentifier() and all(part.isidentifier() for part in module.split("."))):
         return None, text
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
     try:
         found = getattr(importlib.import_module(module), cls, None)
     except (ImportError, SyntaxError) as error:
