@@ -28,8 +28,16 @@ def parse_option(name: str, text: str, kind: Any) -> Any:
     """A value of an option, by the type that its class declares.
 
     Raises:
-      InputError: no number where the type is one; an option that is a function.
+      InputError: no number where the type is one, neither true nor false where it is a truth value; an option that is
+        a function.
+
+    >>> parse_option("tied", "false", bool)
+    False
     """
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise InputError(f"{name}={text} must be true or false")
+        return text.lower() == "true"
     try:
         if kind is float:
             return float(text)

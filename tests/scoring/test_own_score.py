@@ -36,6 +36,7 @@ class Relief(Score):
 
     weight: float = option(0.5, _check_weight)
     shift: int = 0
+    halved: bool = False
     before: object = texts_given("texts that the model has not seen", known="unseen")
 
     def rows(self, stats):
@@ -49,7 +50,8 @@ class Relief(Score):
         return {"characters": len}
 
     def finish(self, rows, evidence):
-        return self.shift + (rows - self.weight * evidence["behind"]) / evidence["characters"]
+        shift = self.shift / 2 if self.halved else self.shift
+        return shift + (rows - self.weight * evidence["behind"]) / evidence["characters"]
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +91,14 @@ def test_two_inputs_make_two_columns(model):
 def test_text_form_and_messages(model, tmp_path, monkeypatch):
     assert parse_score("relief:weight=0.25,shift=2") == Relief(weight=0.25, shift=2)
     assert parse_score("relief:before=a.jsonl").before == "a.jsonl"
+    assert [parse_score(f"relief:halved={word}").halved for word in ("true", "False")] == [True, False]
     texts = random_texts(4, seed=2, shortest=4)
     for given, message in (
         ("relief", "the score 'relief' needs texts that the model has not seen: give before=..., as in"),
         ("relief:weight=2", r"weight=2 must be in \(0, 1\]"),
         ("relief:shift=x", "shift=x is no number"),
-        ("relief:k=1", "'relief' has no parameter 'k'; it has weight, shift, before"),
+        ("relief:halved=x", "halved=x must be true or false"),
+        ("relief:k=1", "'relief' has no parameter 'k'; it has weight, shift, halved, before"),
         (Relief(before=texts[:1]), "1 of the texts to score is in before: '1'"),
         (Relief(before=[]), "before of the score 'relief': .*empty"),
         (Relief(before=5), "before of the score 'relief': .*of type int"),
