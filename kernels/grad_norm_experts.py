@@ -193,10 +193,10 @@ def _add_bias_backward(
     like, probe, blocks = residuals
     num_experts, num_examples = like.shape[0], probe.shape[0]
     of_slots = from_blocks(cotangent, blocks)
-    expert = blocks.owner[blocks.place // blocks.slot.shape[1]]
+    expert = blocks.owner[blocks.place // max(1, blocks.slot.shape[1])]
     example = jnp.arange(of_slots.shape[0]) // max(1, of_slots.shape[0] // max(1, num_examples))
     sums = jax.ops.segment_sum(of_slots, example * num_experts + expert, num_examples * num_experts)
-    sums = sums.reshape(num_examples, num_experts, -1)
+    sums = sums.reshape(num_examples, num_experts, of_slots.shape[-1])
     return cotangent, sums.sum(0), jnp.square(sums).sum((1, 2)), None
 
 

@@ -337,8 +337,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
 
 
 def _sources(paths: list[str]) -> Any:
-    """Each file under its own name, or under its path if two files have the same name."""
-
+    """Each file under its own name, with its folder or under its path where that is not the only one."""
     from tdd.validate import InputError
 
     twice = [path for path in paths if paths.count(path) > 1]
@@ -346,8 +345,15 @@ def _sources(paths: list[str]) -> Any:
         raise InputError(f"{twice[0]} is given twice; give each data set once")
     if len(paths) == 1:
         return paths[0]
-    names = [pathlib.Path(path).name.removesuffix(".gz").rsplit(".", 1)[0] for path in paths]
-    return {path if names.count(name) > 1 else name: path for path, name in zip(paths, names, strict=True)}
+    files = [pathlib.Path(path) for path in paths]
+    forms = (
+        [file.name.removesuffix(".gz").rsplit(".", 1)[0] for file in files],
+        [file.name for file in files],
+        [f"{file.name} ({file.absolute().parent.name})" for file in files],
+        paths,
+    )
+    named = [next(form[i] for form in forms if form.count(form[i]) == 1) for i in range(len(paths))]
+    return dict(zip(named, paths, strict=True))
 
 
 def _unescaped(text: str) -> str:

@@ -128,7 +128,7 @@ def _in_blocks(
     value: jax.Array,
     past: PrefixCache | None,
     window_at_run_time: jax.Array | None,
-    sinks: jax.Array | None,
+    sinks: jax.Array | None = None,
     *,
     window: int | None,
     soft_cap: float | None,

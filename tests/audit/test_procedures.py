@@ -133,8 +133,10 @@ def test_conformal_knockoffs_estimate_as_told(columns):
     how = {"alpha": 0.3, "score": "d0", "knockoffs": KNOCKOFFS}
     audit = tdd.select(table(columns), method="ktd:rule=conformal,proportion=none", **how)
     assert "alpha * m0/m" in audit.run["decision"]["guarantee"]["controls"]
-    with pytest.raises(tdd.InputError, match="proportion"):
-        tdd.select(table(columns), method="ktd:rule=conformal,proportion=subtraction", **how)
+    audit = tdd.select(table(columns), method="ktd:rule=conformal,proportion=subtraction", **how)
+    assert "on -W" in audit.run["decision"]["guarantee"]["source"]
+    with pytest.raises(tdd.InputError, match="proportion='moment' needs known members with knockoffs of their own"):
+        tdd.select(table(columns), method="ktd:rule=conformal,proportion=moment", **how)
 
 
 def test_a_rule_without_a_bound_promises_none(columns):

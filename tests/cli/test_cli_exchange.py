@@ -81,7 +81,7 @@ def test_several_data_sets_with_a_control(checkpoint, quiz, tmp_path, capsys):
     status, said = run(checkpoint, quiz, second, *SMALL, "--control", checkpoint, "--out", out, "--json", capsys=capsys)
     assert status == 0
     printed = json.loads(said.out)
-    assert [one["name"] for one in printed["data"]] == [str(quiz), str(second)]
+    assert [one["name"] for one in printed["data"]] == [f"quiz.jsonl ({quiz.parent.name})", "quiz.jsonl (other)"]
     assert all(one["control"]["p_value"] == one["p_value"] for one in printed["data"])
     assert "the control is the model itself" in " ".join(printed["warnings"])
     assert {"figure.png", "shards.png"} <= {path.name for path in out.iterdir()}
@@ -102,7 +102,9 @@ def test_separator_template_and_plot(checkpoint, tmp_path, capsys):
 def test_names_of_files():
     assert _sources(["a/x.jsonl"]) == "a/x.jsonl"
     assert _sources(["a/x.jsonl", "b/y.csv.gz"]) == {"x": "a/x.jsonl", "y": "b/y.csv.gz"}
-    assert [*_sources(["a/x.jsonl", "b/x.csv", "z.txt"])] == ["a/x.jsonl", "b/x.csv", "z"]
+    assert [*_sources(["a/x.jsonl", "b/x.csv", "z.txt"])] == ["x.jsonl", "x.csv", "z"]
+    assert [*_sources(["a/x.jsonl", "b/x.jsonl"])] == ["x.jsonl (a)", "x.jsonl (b)"]
+    assert [*_sources(["c/a/x.jsonl", "b/a/x.jsonl"])] == ["c/a/x.jsonl", "b/a/x.jsonl"]
     with pytest.raises(InputError, match="given twice"):
         _sources(["a", "b", "a"])
 

@@ -77,7 +77,7 @@ def test_a_study_writes_its_folder_and_prints_its_table(table, tmp_path, capsys)
         ("ktd/ktd", "0.2"), ("ktd/ktd", "0.4"), ("ktd/multi", "0.2"), ("ktd/multi", "0.4"),
     ]  # fmt: skip
     told = json.loads((folder / "study.json").read_text())["provenance"]
-    assert told["command"].startswith(f"tdd study ktd-draws --table {table}")
+    assert told["command"].startswith(f"tdd study ktd-draws --table {table.name}")
     assert told["regenerates"] == "KTD figure 3"
     picture = (folder / "figure.png").read_bytes()
     status, again = run(*asked, capsys=capsys)

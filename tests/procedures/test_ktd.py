@@ -90,7 +90,7 @@ def test_the_conformal_rule_is_ptdi_on_the_statistic():
     seen, copies = data(8)
     members, copies = seen[:15], copies[:15]
     for proportion in PROPORTIONS:
-        moment = proportion == "moment"
+        moment = proportion in ("moment", "moment_paper")
         values = {"members": members - copies.mean(1)} if moment else {}
         more = {"members": members, "members_knockoffs": copies} if moment else {}
         expected = ptdi(-calibration, -w, alpha=0.2, proportion=proportion, **values)
@@ -98,7 +98,7 @@ def test_the_conformal_rule_is_ptdi_on_the_statistic():
         np.testing.assert_array_equal(selection.selected, expected.selected)
         np.testing.assert_allclose(selection.p_values, expected.p_values)
         # These estimates are sums of m terms in single precision, over arrays of another length or origin.
-        rounding = len(w) * 2**-23 if proportion in ("moment", "jackknife") else 1e-7
+        rounding = len(w) * 2**-23 if moment or proportion == "jackknife" else 1e-7
         np.testing.assert_allclose(selection.adjusted, expected.adjusted, rtol=rounding)
         assert float(selection.proportion) == pytest.approx(float(expected.proportion), rel=1e-6, abs=1e-6)
         assert selection.num_calibration == 80

@@ -28,6 +28,7 @@ handler.emit = lambda record: said.append(record.getMessage())
 logging.getLogger("tdd").addHandler(handler)
 
 def run(chosen=model, names=NAMES, **options):
+    names = (names,) if isinstance(names, str) else names
     names = [Reference(other) if name == "reference" else name for name in names]
     return score(chosen, texts, names, **{"token_budget": 256, "progress": False, **options})
 
