@@ -10,6 +10,9 @@ import numpy as np
 
 from tdd.runs.plain_csv import StringColumn
 
+_BLOCK = 8_192
+"""Rows whose words are in memory at a time."""
+
 
 def most_extreme(items: Mapping[str, Any], columns: Sequence[str], null: str) -> np.ndarray:
     """Rows of the selected items: by adjusted p-value, p-value, then the statistic or the first deciding score.
@@ -25,7 +28,9 @@ def most_extreme(items: Mapping[str, Any], columns: Sequence[str], null: str) ->
 def numbers(values: Sequence[Any] | np.ndarray, rows: np.ndarray) -> np.ndarray:
     """The numbers in some rows of a column, to sort by: missing ones are infinite, and last."""
     if isinstance(values, StringColumn):
-        found = np.array([float(value or "nan") for value in values.take(rows)])
+        found = np.empty(len(rows))
+        for i in range(0, len(rows), _BLOCK):  # the words of a whole column would take more memory than the page
+            found[i : i + _BLOCK] = [float(value or "nan") for value in values.take(rows[i : i + _BLOCK])]
     elif isinstance(values, np.ndarray):
         found = values[rows].astype(np.float64)
     else:
