@@ -11,6 +11,7 @@ import numpy as np
 
 from tdd.audit.blind_baseline import blind_baseline
 from tdd.audit.duplicates import duplicates
+from tdd.audit.excerpts import with_excerpts
 from tdd.audit.inputs import Inputs, Reading, Tables
 from tdd.audit.overlap import overlap, sharing
 from tdd.audit.preparation import preparation
@@ -18,9 +19,9 @@ from tdd.audit.sampling import OF_EACH
 from tdd.records import Scores, Texts
 from tdd.runs.folder import Audit
 from tdd.scoring.how import Run
-from tdd.scoring.models import provenance_of
+from tdd.scoring.models import identity_of_given, provenance_of
 from tdd.scoring.score import score as score_texts
-from tdd.scoring.scores.score import Score, as_models, as_scores, check_complete, given_by_name, loaded
+from tdd.scoring.scores.score import Score, as_scores, check_complete, loaded
 
 
 class Scored(NamedTuple):
@@ -37,17 +38,17 @@ class Items(abc.ABC):
     Attributes:
       score: the score that decides where none is named; None is that of the procedure.
       assumes: what is assumed of them beside what the procedure assumes.
-      readable: whether what stands for an item is a text to read.
       options: what identifies the kind among the options of a run.
+      given: what identifies the texts and models that each score was given, once `identify` has found it.
     """
 
     score: str | None = None
     assumes: Sequence[str] = ()
-    readable: bool = True
 
     def __init__(self, reading: Reading, how: Run) -> None:
         self.reading, self.how = reading, how
         self.options: Mapping[str, Any] = {}
+        self.given: Mapping[str, Mapping[str, Any]] = {}
 
     @abc.abstractmethod
     def scores(self, given: Any) -> dict[str, Any]:
@@ -71,13 +72,21 @@ class Items(abc.ABC):
         """The scores with the texts that they were given, read."""
         return scores
 
+    def values(self, scores: Mapping[str, Any]) -> dict[str, Score]:
+        """Those that are values with fields of what they were given."""
+        return {name: score for name, score in scores.items() if isinstance(score, Score)}
+
+    def as_text(self, name: str, score: Any) -> str:
+        """A score as text, whatever the caller calls its column."""
+        return score.label
+
     def compare(self, known: Texts, candidates: Texts, *, seed: int, groups: Any = None) -> dict[str, Any]:
         """What tells calibration items and candidates apart without a model, by name."""
         return compare_roles(known, candidates, seed=seed, groups=groups)
 
-    def finished(self, audit: Audit, inputs: Inputs) -> Audit:
-        """The finished run with what shows the items."""
-        return audit
+    def finished(self, audit: Audit, inputs: Inputs, tables: Tables, columns: Sequence[str]) -> Audit:
+        """The finished run with what shows the items; `columns` are the scores that decide."""
+        return with_excerpts(audit, inputs, tables, columns)
 
 
 class TextItems(Items):
@@ -96,11 +105,12 @@ class TextItems(Items):
 
     def identify(self, models: Sequence[Any], scores: Mapping[str, Score], inputs: Inputs) -> list[dict[str, Any]]:  # noqa: D102
         provenance = super().identify(models, scores, inputs)
-        given = [as_models(models) for models in given_by_name(scores.values(), "model").values()]
+        self.given = identity_of_given(scores)
         references: list[dict[str, Any]] = []
-        for one in (one for models in given for one in models):
-            if (found := provenance_of(one)) not in references:
-                references.append(found)
+        for models_of_score in (
+            one for fields in self.given.values() for one in fields.values() if isinstance(one, list)
+        ):
+            references += [one for one in models_of_score if one not in references]
         if references:
             provenance[0]["reference"] = references if len(references) > 1 else references[0]
         return provenance

@@ -17,7 +17,7 @@ from tdd.runs.display import Displayed, level_in_words, report_module
 from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, to_csv, write_run
 from tdd.runs.portable import without_folders
 from tdd.scoring.how import Run, RunOptions, as_run
-from tdd.scoring.models import provenance_of
+from tdd.scoring.models import identity_of_given, provenance_of
 from tdd.scoring.score import score as score_texts
 from tdd.scoring.scores.score import Score, as_models, as_scores, check_complete, given_by_name, loaded
 from tdd.validate import arrays
@@ -163,10 +163,12 @@ def start_test(
     given: dict[str, Any] = {name: one.sha256 for name, one in given_by_name(asked.values(), "texts").items()}
     for name, models in given_by_name(asked.values(), "model").items():
         given[name] = [provenance_of(one) for one in as_models(models)]
-    options = {"score": [*asked], "test": test, "alpha": alpha, **layout, **given}
+    options = {"score": [*asked], "test": test, "alpha": alpha, **layout}
+    options |= {name: one for name, one in given.items() if name not in options}
     folder = None if out is None else pathlib.Path(out)
     if folder is not None:
         identity = {"kind": kind.name, "model": provenance, "texts": [texts.sha256, texts.labels, more], "seed": seed}
+        identity |= {"given": found} if (found := identity_of_given(asked)) else {}
         open_run_folder(folder, fingerprint({**identity, **options}), f"{kind.name} test of {provenance['name']}")
         how = dataclasses.replace(how, store=how.store or folder / "scoring")
     return Start(kind, model, provenance, texts, options, seed, folder, asked, how)

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from tdd.audit.excerpts import with_excerpts
 from tdd.audit.image_checks import NEAR, image_marks, looks, near_images, view
 from tdd.audit.image_files import ImageFiles, image_rows
 from tdd.audit.images import of_slice, score_image_files
-from tdd.audit.inputs import Inputs, Reading
+from tdd.audit.inputs import Inputs, Reading, Tables
 from tdd.audit.items import Items, Scored, compare_roles, score_joined
 from tdd.models.vision import check_vision_language
 from tdd.procedures.procedure import Procedure
@@ -43,7 +44,6 @@ class ImageItems(Items):
     """
 
     score = OF_IMAGES
-    readable = False
 
     def __init__(self, model: Any, procedure: Procedure, reading: Reading, how: Run, shard: Any) -> None:
         super().__init__(reading, how)
@@ -106,7 +106,12 @@ class ImageItems(Items):
         sight = {"view": view(self._seen), "marks": functools.partial(image_marks, self._seen)}
         return compare_roles(known, candidates, seed=seed, groups=groups, likeness=likeness, **sight)
 
-    def finished(self, audit: Audit, inputs: Inputs) -> Audit:  # noqa: D102
+    def as_text(self, name: str, score: Any) -> str:  # noqa: D102
+        value, part = score
+        return f"{value.label} {part}"
+
+    def finished(self, audit: Audit, inputs: Inputs, tables: Tables, columns: Sequence[str]) -> Audit:  # noqa: D102
+        audit = with_excerpts(audit, inputs, tables, columns, texts=False)  # a hash is no text to read
         shown = thumbnails(self._files, inputs.candidates, audit)
         return dataclasses.replace(audit, run={**audit.run, "thumbnails": shown})
 

@@ -14,7 +14,6 @@ import numpy as np
 from tdd.audit.assemble import Shown, assemble
 from tdd.audit.checks import cut_texts, knockoff_texts
 from tdd.audit.decide import Choices, choose, evidence_of
-from tdd.audit.excerpts import with_excerpts
 from tdd.audit.inputs import Inputs, Reading, Tables, knockoff_column, read_inputs
 from tdd.audit.items import Items
 from tdd.audit.kinds import items_of
@@ -22,7 +21,7 @@ from tdd.audit.models import column_prefixes, describe, list_of_models
 from tdd.models.source import at_revision
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
-from tdd.records import Evidence
+from tdd.records import Evidence, Texts
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import as_shard
 from tdd.scoring.how import Run, RunOptions, as_run
@@ -127,7 +126,7 @@ def run_audit(
       method: "ptdi", "best_score", "combined_score", "conditional" or "ktd" (find members); "td4eval", "jmcs" or "jecs"
         (find clean items); with options as in "ptdi:proportion=none,eta=0.1", or the value,
         `tdd.PTDI("none", eta=0.1)`.
-      members: texts known to be in the training data, for "ptdi:proportion=moment" and
+      members: texts known to be in the training data, for "ptdi:proportion=moment", "moment_paper" and
         "combined_score:learn_from=members".
       out: run folder; an interrupted run continues there.
       seed: of diagnostics, random choices and simulated bounds; None is 0, and for a randomised rule a draw from the
@@ -173,11 +172,13 @@ def run_audit(
     inputs, flags = _only_flagged(read_inputs(procedure, tables, reading), reading, procedure)
     scores = items.ready(scores)
     provenance = items.identify(models, scores, inputs)
-    recorded = {**items.options, **_options(choices, deciding, scores, inputs, items.how)}
+    texts = given_by_name(items.values(scores).values(), "texts")
+    recorded = {**items.options, **_options(choices, deciding, [*scores], texts, inputs, items.how)}
     recorded |= flags.options if flags else {}
     if isinstance(score, Mapping) or isinstance(extra_scores, Mapping):
-        recorded["named"] = {name: _as_text(name, one) for name, one in scores.items()}
-    folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, choices, recorded)
+        recorded["named"] = {name: items.as_text(name, one) for name, one in scores.items()}
+    identity = {**recorded, **({"given": items.given} if items.given else {})}
+    folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, choices, identity)
     if folder is not None:
         store, job = items.how.store or folder / "scoring", items.how.job or folder.name
         items.how = dataclasses.replace(items.how, store=store, job=job)
@@ -219,20 +220,9 @@ def _finished(
         choices, inputs, tables, columns, options=options, model=describe(provenance, details),
         checks={**checks, "long_texts": cut_texts(details, num_items)},
         assumes=[*([flags.assumes] if flags else []), *items.assumes],
-        beside=[name for kind in ("model", "texts") for name in given_by_name(_values(every), kind)],
+        beside=[name for kind in ("model", "texts") for name in given_by_name(items.values(every).values(), kind)],
     )  # fmt: skip
-    return items.finished(with_excerpts(audit, inputs, tables, columns, texts=items.readable), inputs)
-
-
-def _values(scores: Mapping[str, Any]) -> list[Score]:
-    """The scores that are values."""
-    return [score for score in scores.values() if isinstance(score, Score)]
-
-
-def _as_text(name: str, score: Any) -> str:
-    """A score as text; of images with its slice, of sums by its name."""
-    value, *part = score if isinstance(score, tuple) else (score,)
-    return " ".join([value.label if isinstance(value, Score) else name, *part])
+    return items.finished(audit, inputs, tables, columns)
 
 
 def _decide(choices: Choices, inputs: Inputs, tables: Tables, columns: Sequence[str], **record: Any) -> Audit:
@@ -300,20 +290,25 @@ def _listed(given: Any, argument: str) -> list[Any]:
 
 
 def _options(
-    choices: Choices, deciding: Sequence[str], scores: Mapping[str, Any], inputs: Inputs, how: Run
+    choices: Choices,
+    deciding: Sequence[str],
+    names: Sequence[str],
+    texts: Mapping[str, Texts],
+    inputs: Inputs,
+    how: Run,
 ) -> dict[str, Any]:
-    """The options as run.json records them; they identify the run."""
+    """The options as run.json records them; they identify the run. `texts` are those that scores were given."""
     procedure = choices.procedure
-    return {
+    options = {
         **procedure.identity(),
         "alpha": choices.alpha,
         "score": list(deciding),
         "delta": choices.delta,
-        "scores": [*scores],
+        "scores": list(names),
         **{name: str(value) for name in _LAYOUT if (value := getattr(how, name)) is not None},
-        **{name: texts.sha256 for name, texts in given_by_name(_values(scores), "texts").items()},
-        **({"unit": None} if isinstance(procedure, PTDI) and not inputs.clusters else {}),
     }
+    options |= {name: one.sha256 for name, one in texts.items() if name not in options}  # a user's field may be "alpha"
+    return options | ({"unit": None} if isinstance(procedure, PTDI) and not inputs.clusters else {})
 
 
 def _open_folder(

@@ -14,6 +14,7 @@ from tdd.audit.logprobs import as_dump_scores, score_log_probs
 from tdd.procedures.procedure import Procedure
 from tdd.runs.folder import fingerprint
 from tdd.scoring.how import Run
+from tdd.scoring.scores.score import Score, fields_of
 from tdd.texts import read_samples
 from tdd.texts.samples import items
 from tdd.validate import InputError
@@ -63,6 +64,9 @@ class SampleItems(Items):
     def scores(self, given: Any) -> dict[str, Any]:  # noqa: D102
         return as_dump_scores(given)
 
+    def as_text(self, name: str, score: Any) -> str:  # noqa: D102
+        return name if score is None else score.label
+
     def read(self, tables: Sequence[Any]) -> tuple[Sequence[Any], Reading]:  # noqa: D102
         self._tables = tables
         return tables, self.reading
@@ -75,6 +79,7 @@ class SampleItems(Items):
         """
         tables: Tables = {}
         details = {}
+        scores = {name: score and _with_samples(score) for name, score in scores.items()}
         for role, texts in inputs.roles.items():
             rows = read_samples(self._tables[_OWNERS.index(role.owner)])
             scored = score_log_probs(rows, scores, format="lm-eval", id_field="id")
@@ -95,3 +100,10 @@ class SampleItems(Items):
         assert self._scored is not None
         tables, details = self._scored
         return Scored(tables, [details], sum(map(len, inputs.roles.values())))
+
+
+def _with_samples(score: Score) -> Score:
+    """The score with the samples of the other model that it was given, read: their items have the ids of the others."""
+    others = [name for name, given in fields_of(score).items() if given is not None and given.kind == "model"]
+    given = {name: one for name in others if (one := score.given[name]) is not None}
+    return dataclasses.replace(score, **{name: read_samples(one) for name, one in given.items()})

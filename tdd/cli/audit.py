@@ -183,7 +183,7 @@ def _add_select(commands: Any) -> None:
     select.add_argument(
         "--member-role",
         metavar="WORD",
-        help="known members, for ptdi:proportion=moment and combined_score:learn_from=members",
+        help="known members, for ptdi:proportion=moment or moment_paper and combined_score:learn_from=members",
     )
     select.add_argument("--label-field", metavar="FIELD", help="known truth: 1 member, 0 not, blank unknown")
     select.add_argument(

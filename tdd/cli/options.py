@@ -156,7 +156,7 @@ def add_decision(parser: CommandParser) -> None:
     group.add_argument(
         "--members",
         metavar="FILE",
-        help="known members, for ptdi:proportion=moment and combined_score:learn_from=members",
+        help="known members, for ptdi:proportion=moment or moment_paper and combined_score:learn_from=members",
     )
     group.add_argument("--null", choices=["nonmember", "member"], help="check that the method tests this null")
     group.add_argument("--out", metavar="DIR", help="run folder to write; an interrupted run continues there")

@@ -14,6 +14,7 @@ from tdd.models.checkpoint import as_dtype, load
 from tdd.records import LanguageModel
 from tdd.scoring.devices import Devices, parameters_too_large
 from tdd.scoring.inputs import Deferred, Model
+from tdd.scoring.scores.score import Score, as_models
 from tdd.scoring.store.address import fingerprint as model_fingerprint
 from tdd.validate import InputError, is_memory_error
 
@@ -130,6 +131,25 @@ def provenance_of(model: Any) -> dict[str, Any]:
     if not (isinstance(model, tuple) and len(model) == 3 and isinstance(model[0], LanguageModel)):
         raise InputError(f"model must be a path, a hub id or (lm, params, tokenizer), got {type(model).__name__}")
     return {"name": "model in memory", "revision": None, "sha256": model_fingerprint(model[0].spec, model[1])}
+
+
+def identity_of_given(scores: Mapping[str, Score]) -> dict[str, dict[str, Any]]:
+    """Column -> field -> what identifies the texts and the models that a score was given; a column without any is left
+    out. The texts have been read."""
+    known: dict[int, dict[str, Any]] = {}  # a model in memory is hashed once
+
+    def of(model: Any) -> dict[str, Any]:
+        if id(model) not in known:
+            known[id(model)] = provenance_of(model)
+        return known[id(model)]
+
+    found: dict[str, dict[str, Any]] = {}
+    for column, score in scores.items():
+        for field, given in score.given.items():
+            if given is not None:
+                texts = hasattr(given, "sha256")
+                found.setdefault(column, {})[field] = given.sha256 if texts else [of(one) for one in as_models(given)]
+    return found
 
 
 def _beside(folder: pathlib.Path) -> dict[str, Any]:

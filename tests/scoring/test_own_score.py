@@ -210,6 +210,9 @@ def test_options_without_a_default_and_of_several_numbers(model):
         parse_score("scaled")
     with pytest.raises(tdd.InputError, match=r"of=\[\] is not a score of one pass; choose one of loss, zlib"):
         tdd.scores.Fsd(of=[])
+    with pytest.raises(tdd.InputError, match="score 'scaled' has no default for by"):
+        parse_score("fsd:of=scaled")
+    assert parse_score("fsd:of=scaled,by=2").of == Scaled(2.0)
 
 
 def test_an_audit_takes_scores_by_names_of_its_caller(model, tmp_path):
@@ -231,6 +234,44 @@ def test_an_audit_takes_scores_by_names_of_its_caller(model, tmp_path):
     ):
         with pytest.raises(tdd.InputError, match=message):
             tdd.run_audit(*given, alpha=0.4, progress=False, **options)
+
+
+def test_what_each_score_was_given_identifies_a_run(model, tmp_path):
+    """The same columns and models in the same order; only which score has which of them differs."""
+    one, other, third = (scored_model(seed) for seed in (4, 5, 6))
+    given = {"a": tdd.scores.Rmia(references=[one, other], population=UNSEEN), "b": tdd.scores.Reference(third)}
+    moved = {"a": tdd.scores.Rmia(references=[one], population=UNSEEN), "b": tdd.scores.Reference([other, third])}
+
+    def run(scores):
+        known, suspects = random_texts(12, seed=3, shortest=6), random_texts(4, seed=4, shortest=6)
+        return tdd.run_audit(model, suspects, known, alpha=0.4, method="td4eval", score=scores, progress=False,
+                             out=tmp_path / "run")  # fmt: skip
+
+    first = run(given)
+    np.testing.assert_array_equal(run(given).items["a"], first.items["a"])
+    with pytest.raises(tdd.InputError, match="holds a run of other inputs"):
+        run(moved)
+
+
+@dataclasses.dataclass(frozen=True)
+class Named(Score):
+    """Its field has the name of an option of runs."""
+
+    name = "named"
+    statistics = ("log_prob",)
+
+    alpha: object = texts_given("texts that the model has not seen", known="unseen")
+
+    def rows(self, stats):
+        return tdd.scores.Loss().rows(stats)
+
+
+def test_a_field_named_as_an_option_replaces_none(model):
+    known, suspects = random_texts(12, seed=3, shortest=6), random_texts(4, seed=4, shortest=6)
+    audit = tdd.run_audit(model, suspects, known, alpha=0.4, score=Named(UNSEEN), progress=False)
+    assert audit.run["options"]["alpha"] == 0.4
+    test = tdd.run_dataset_inference(model, suspects, known, alpha=0.4, score=Named(UNSEEN), progress=False)
+    assert test.run["options"]["alpha"] == 0.4
 
 
 def test_how_to_run_is_checked(model):

@@ -2,6 +2,7 @@
 
 import decimal
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -167,6 +168,18 @@ def test_an_audit_is_that_of_the_scores(files, tmp_path, capsys):
     assert any("of one model, asked alike" in line for line in run["decision"]["guarantee"]["assumes"])
     assert run["checks"].keys() >= {"blind_baseline", "duplicates", "overlap"}
     assert len((tmp_path / "run" / "calibration.csv").read_text().splitlines()) == 81
+
+
+def test_a_reference_may_be_a_folder_of_samples(files, tmp_path):
+    """Items of several tasks are those of the other model's files of the same tasks."""
+    for file, records in zip(files, (benchmark(60, 30, 1), benchmark(80, 0, 2)), strict=True):
+        for record in records:
+            record["filtered_resps"] = [[str(float(value) - 6), flag] for value, flag in record["filtered_resps"]]
+        write(tmp_path / pathlib.Path(file).name, records)
+    audit = tdd.run_audit(None, *files, alpha=0.1, score=f"reference:model={tmp_path}", format="lm-eval")
+    right = [record["doc"] | record for record in benchmark(60, 30, 1)]
+    sizes = [len(" " + record["choices"][int(record["target"])]) for record in right]
+    np.testing.assert_allclose(audit.items["reference"], [-6 / size for size in sizes], rtol=1e-9)
 
 
 def test_clean_items(files):

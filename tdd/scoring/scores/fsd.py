@@ -31,10 +31,14 @@ def _check_whole(parameter: str, least: int, value: Any) -> int:
     return int(value)
 
 
+def _is_other(value: Any) -> bool:
+    """Whether it is the name of another score."""
+    return isinstance(value, str) and value in SCORES and value != "fsd"
+
+
 def _check_of(value: Any) -> Score:
     """A score that the passes over the texts give without other models or texts."""
-    known = isinstance(value, str) and value in SCORES and value != "fsd"
-    score = value if isinstance(value, Score) else SCORES[value]() if known else None
+    score = value if isinstance(value, Score) else parse_score(value) if _is_other(value) else None
     if score is None or score.passes() or score.given:
         simple = [name for name in OWN if name != "fsd" and not ((one := SCORES[name]()).given or one.passes())]
         raise InputError(f"of={value!s} is not a score of one pass; choose one of {', '.join(simple)}")
@@ -74,7 +78,7 @@ class Fsd(Score):
         own = {field.name for field in dataclasses.fields(cls)}
         named = dict(written).get("of", "loss")
         options = ",".join(f"{key}={value}" for key, value in written if key not in own)
-        of = parse_score(f"{_check_of(named).name}:{options}") if options else named
+        of = parse_score(f"{named}:{options}") if options and _is_other(named) else named
         return [*((key, value) for key, value in written if key in own and key != "of"), ("of", of)]
 
     @property
