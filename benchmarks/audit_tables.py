@@ -388,6 +388,25 @@ def pretrained(result: Results) -> str:
         f"loss of {untouched['owner'][0]['documents']} members of each number of copies beside {result['private']} "
         "unpublished versions of each."
     )
+    procedures = [
+        [model["model"], row["procedure"], row["rule"]]
+        + [f"{level['fdr']:.3f} ± {level['fdr_se']:.3f}" + _power(level) for level in row["levels"]]
+        for model in (*result["models"], {"model": "both", "procedures": result["joint"]})
+        for row in model["procedures"]
+    ]
+    p_values = "; ".join(
+        f"{model['model']} {model['data_set']['members']:.2g} and {model['data_set']['non-members']:.2g}"
+        for model in result["models"]
+    )
+    others = (
+        f"The other procedures: FDR ± s.e. over {result['divisions']:,} random divisions / power. KTD looks for "
+        f"members by the loss of each text and of {result['knockoffs']} paraphrases; the texts are one of several "
+        "versions that were drawn alike, so which one of a non-member was published is drawn anew each time. Its rule "
+        "`ktd` on several knockoffs is the paper's, and has no guarantee. TD4Eval looks for clean texts by six scores, "
+        "JMCS and JECS for texts that neither trained model has seen, by the loss; a random half of the members "
+        "calibrates. `cauchy` (the paper's) and `jecs` at so few items have no guarantee. `tdd.dataset_inference` on "
+        f"the six scores, members and half of the non-members beside the other half: p = {p_values}."
+    )
     times = " · ".join(counts)
     header = ["score", "AUC, untouched"]
     header += [name for model in trained for name in (f"AUC, {model['model']}", f"{times} copies")]
@@ -396,7 +415,8 @@ def pretrained(result: Results) -> str:
     about += [f"p, {row['copies']}" for row in untouched["owner"]]
     return (
         f"{text}\n\n{table(header, ranking)}\n\n{fdr}\n\n{table(decided, deciding)}\n\n"
-        f"{owner}\n\n{table(about, learnt)}"
+        f"{owner}\n\n{table(about, learnt)}\n\n"
+        f"{others}\n\n{table(['model', 'procedure', 'rule', *(f'α = {alpha:g}' for alpha in levels)], procedures)}"
     )
 
 

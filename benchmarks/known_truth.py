@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +12,10 @@ import numpy as np
 
 import tdd
 
-__all__ = ["Realised", "auc", "auc_error", "divide", "figures", "mean_and_error"]
+__all__ = ["Realised", "Select", "auc", "auc_error", "divide", "figures", "mean_and_error"]
+
+Select = Callable[[jax.Array, jax.Array, Any], jax.Array]
+"""Rows of calibration items, rows of candidates and the level -> which candidates are selected."""
 
 
 class Realised(NamedTuple):
@@ -29,9 +32,10 @@ class Realised(NamedTuple):
     any: float
 
     def summary(self) -> dict[str, float]:
-        """FDR, its standard error over the divisions, and power."""
+        """FDR, its standard error over the divisions, and power where there is anything to be found."""
         error = self.fdp.std(ddof=1) / np.sqrt(len(self.fdp))
-        return {"fdr": float(self.fdp.mean()), "fdr_se": float(error), "power": float(self.selected.mean())}
+        power = {"power": float(self.selected.mean())} if len(self.selected) else {}
+        return {"fdr": float(self.fdp.mean()), "fdr_se": float(error), **power}
 
 
 def auc(scores: np.ndarray, member: np.ndarray) -> float:
@@ -57,37 +61,56 @@ def auc_error(scores: np.ndarray, member: np.ndarray) -> float:
     return float(np.sqrt(sum(wins.mean(1 - side).var(ddof=1) / wins.shape[side] for side in (0, 1))))
 
 
+def _ptdi(calibration: jax.Array, candidates: jax.Array, alpha: Any) -> jax.Array:
+    return tdd.ptdi(calibration, candidates, alpha=alpha).selected
+
+
 def divide(
-    scores: np.ndarray, member: np.ndarray, *, calibration: int, alpha: float, repetitions: int = 200, seed: int = 0
+    scores: np.ndarray,
+    member: np.ndarray,
+    *,
+    calibration: int,
+    alpha: float,
+    repetitions: int = 200,
+    seed: int = 0,
+    select: Select = _ptdi,
+    versions: bool = False,
 ) -> Realised:
-    """Select by `tdd.ptdi` with random `calibration` non-members as calibration items and all others as candidates.
+    """Select with random `calibration` non-members as calibration items and all others as candidates.
 
     Which non-members calibrate is the randomness that the guarantee is about; it makes them exchangeable with the
     others by construction.
 
     Args:
-      scores: [N] loss-like scores.
-      member: [N] bool, True = trained on; where none is, every selection is false, and the FDR is `any`.
+      scores: [N] or [N, C] loss-like scores.
+      member: [N] bool, True = what is to be found; where none is, every selection is false, and the FDR is `any`.
       calibration: non-members that calibrate, fewer than there are.
       alpha: level.
       repetitions: random divisions.
       seed: random seed of the divisions.
+      select: what decides, `tdd.ptdi` by default.
+      versions: whether the columns are versions of an item, of which one was published at random: those of the
+        non-members are shuffled, each item by itself, in every division.
     """
     keys = jax.random.split(jax.random.key(seed), repetitions)
     inside, outside = jnp.asarray(scores[member]), jnp.asarray(scores[~member])
-    found = _divide(outside, inside, alpha, keys, calibration=calibration)
+    found = _divide(outside, inside, alpha, keys, calibration=calibration, select=select, versions=versions)
     fdp, count, selected = (np.asarray(part, np.float64) for part in found)
     return Realised(fdp, selected[:, len(outside) - calibration :].mean(0), float((count > 0).mean()))
 
 
-@functools.partial(jax.jit, static_argnames="calibration")
-def _divide(outside: Any, inside: Any, alpha: Any, keys: Any, *, calibration: int) -> tuple[Any, Any, Any]:
+@functools.partial(jax.jit, static_argnames=("calibration", "select", "versions"))
+def _divide(
+    outside: Any, inside: Any, alpha: Any, keys: Any, *, calibration: int, select: Select, versions: bool
+) -> tuple[Any, Any, Any]:
     others = len(outside) - calibration
 
     def one(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         shuffled = jax.random.permutation(key, outside)
+        if versions:
+            shuffled = jax.random.permutation(jax.random.fold_in(key, 1), shuffled, axis=1, independent=True)
         candidates = jnp.concatenate([shuffled[calibration:], inside])
-        selected = tdd.ptdi(shuffled[:calibration], candidates, alpha=alpha).selected
+        selected = select(shuffled[:calibration], candidates, alpha)
         count = jnp.sum(selected)
         return jnp.sum(selected[:others]) / jnp.maximum(count, 1), count, selected
 
@@ -128,11 +151,10 @@ def figures(
     truth = member if trained else np.zeros_like(member)
     for alpha in alphas if whole else ():
         found = divide(scores, truth, calibration=calibration, alpha=alpha, repetitions=repetitions, seed=seed)
-        error = float(found.fdp.std(ddof=1) / np.sqrt(repetitions))
-        row["levels"].append({"alpha": alpha, "fdr": float(found.fdp.mean()), "fdr_se": error})
+        row["levels"].append({"alpha": alpha, **found.summary()})
         if trained:
             power = {str(count): float(found.selected[copies[member] == count].mean()) for count in counts}
-            row["levels"][-1] |= {"power": float(found.selected.mean()), "power_by_copies": power}
+            row["levels"][-1] |= {"power_by_copies": power}
     return row
 
 

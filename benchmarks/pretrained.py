@@ -3,7 +3,8 @@
 Fresh generated texts, which no published model has seen; a random quarter of them, 1, 2, 4 or 8 times, continues the
 training of a real model for one epoch, by LoRA and of all its weights. Every score that one forward pass gives is then
 held against the truth: AUC by number of copies, and realised FDR and power of PTDI over random divisions of the
-non-members into calibration items and candidates. Under the untouched model every selection is false.
+non-members into calibration items and candidates; so are KTD on paraphrases, TD4Eval, JMCS and JECS over both trained
+models, and the test of a data set. Under the untouched model every selection is false.
 
 A text is one of several versions, drawn at random, so that the owner's test of the others is exact.
 """
@@ -44,6 +45,7 @@ class Sizes(NamedTuple):
       private: unpublished versions of a member.
       owned: members of each number of copies in the owner's test.
       gradients: members, and as many non-members, whose gradient norms are computed.
+      knockoffs: unpublished versions of every text that are its knockoffs, at most `private`.
     """
 
     texts: int = 320
@@ -51,6 +53,7 @@ class Sizes(NamedTuple):
     private: int = 5
     owned: int = 8
     gradients: int = 24
+    knockoffs: int = 2
 
 
 QUICK = Sizes(texts=32, words=20, private=2, owned=2, gradients=2)
@@ -147,6 +150,7 @@ def measure(
     import numpy as np
 
     import tdd
+    from benchmarks import planted_procedures as procedures
     from benchmarks.known_truth import figures
     from tdd.lab.lora import Lora, adaptable
     from tdd.lab.recipe import TrainConfig
@@ -160,6 +164,8 @@ def measure(
     result |= {"calibration": data.calibration, "divisions": divisions, "batch": BATCH, "copies": COPIES}
     result |= {"sequences": len(data.training), "tokens": sum(len(tokenizer(text).input_ids) for text in data.texts)}
     result["models"] = []
+    trained: list[Any] = []
+    truth, often = data.copies > 0, (ALPHAS, divisions, seed)
     for name, options in {"untouched": None, **trainings}.items():
         begun, tuned, about = time.perf_counter(), params, {}
         if options is not None:
@@ -177,8 +183,19 @@ def measure(
         losses = {str(count): float(np.mean(table["loss"][data.copies == count])) for count in (0, *COPIES)}
         found = {"model": name, **about, "losses": losses, "rows": rows}
         found["owner"] = owners((lm, tuned, tokenizer), data, sizes.owned)
+        versions = [text for row in data.private for text in row[: sizes.knockoffs]]
+        losses = tdd.score((lm, tuned, tokenizer), versions, "loss", progress=False)["loss"]
+        losses = np.column_stack([table["loss"], losses.reshape(-1, sizes.knockoffs)])
+        member = truth & bool(options)
+        found["procedures"] = procedures.knockoffs(losses, member, data.calibration, *often)
+        found["data_set"] = procedures.data_set(table, truth, seed)
+        if options is not None:
+            trained.append(table["loss"])
+            found["procedures"] += procedures.clean(table, truth, *often)
         found |= {"training_s": trained_at - begun, "scoring_s": time.perf_counter() - trained_at}
         result["models"].append(found)
+        if len(trained) == len(trainings):
+            result["joint"] = procedures.joint(np.stack(trained, axis=-1), truth, *often)
         result["seconds"] = time.perf_counter() - start
         keep(result)
     return result

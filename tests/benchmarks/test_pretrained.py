@@ -8,6 +8,7 @@ import pytest
 from word_tokenizer import word_tokenizer
 
 from benchmarks import audit_tables, harness, pretrained
+from benchmarks import planted_procedures as procedures
 from benchmarks.__main__ import main
 from benchmarks.known_truth import auc, auc_error, figures
 from tdd import InputError
@@ -108,6 +109,38 @@ def test_scores_of_a_few_texts_have_an_auc_alone():
     assert row["auc"] == auc(scores, COPIES > 0)
 
 
+def exchangeable(member_shift):
+    """Losses [N, 3] of a published version and two paraphrases, alike for non-members, with a long lower tail."""
+    rng = np.random.default_rng(4)
+    losses = rng.normal(size=(len(COPIES), 1)) - rng.standard_exponential((len(COPIES), 3))
+    losses[COPIES > 0, 0] -= member_shift
+    return losses
+
+
+def test_exact_rules_hold_their_level_and_the_papers_does_not():
+    """No text was trained on, so every selection is false."""
+    nobody = np.zeros(len(COPIES), bool)
+    for row in procedures.knockoffs(exchangeable(0), nobody, 120, (0.2,), 1000, 0):
+        level = row["levels"][0]
+        if row["rule"] == "ktd, all knockoffs":
+            assert level["fdr"] > 0.4
+        else:
+            assert 0 < level["fdr"] < 0.2 + 4 * level["fdr_se"]
+
+
+def test_members_and_clean_texts_are_found():
+    losses, member = exchangeable(9.0), COPIES > 0
+    columns = dict.fromkeys(procedures.DETECTORS, losses[:, 0])
+    found = procedures.knockoffs(losses, member, 120, (0.2,), 200, 0)
+    found += procedures.clean(columns, member, (0.2,), 200, 0)
+    for row in found + procedures.joint(losses[:, :1], member, (0.2,), 50, 0):
+        level = row["levels"][0]
+        assert level["power"] > 0.8 or row["rule"] == "jmcs, by"  # 20 members are too few for it
+        assert level["fdr"] < 0.2 + 4 * level["fdr_se"] or row["rule"] == "ktd, all knockoffs"
+    p_value = procedures.data_set(columns, member, 0)
+    assert p_value["members"] < 0.01 < p_value["non-members"]
+
+
 # The whole road
 
 
@@ -130,7 +163,11 @@ def test_a_tiny_model():
     assert untouched["rows"][-1]["texts"] == 2 * SMALL.gradients
     assert [row["documents"] for row in untouched["owner"]] == [2, 2, 2, 2, 8]
     assert all("power" not in level for row in untouched["rows"] for level in row["levels"])
+    assert [row["procedure"] for row in trained[0]["procedures"]] == ["ktd"] * 4 + ["td4eval"] * 2
+    assert all("power" not in level for row in untouched["procedures"] for level in row["levels"])
+    assert [row["rule"] for row in result["joint"]] == ["jmcs, by", "jmcs, storey", "jecs"]
     page = audit_tables.pretrained({**result, "command": "x", "model": {"name": "tiny"}})
     assert page.count("\n| all weights | loss |") == 1
     assert page.count("\n| all weights | grad_norm |") == 0
     assert page.count("\n| grad_norm |") == 1
+    assert page.count("\n| all weights | ktd | ") == 4
