@@ -414,7 +414,8 @@ def pretrained(result: Results) -> str:
     about = ["model", *(f"loss, {count}" for count in ("0", *counts))]
     about += [f"p, {row['copies']}" for row in untouched["owner"]]
     return (
-        f"{text}\n\n{table(header, ranking)}\n\n{fdr}\n\n{table(decided, deciding)}\n\n"
+        f"{text}\n\n![Truth planted in a pretrained model](results/figures/pretrained.png)\n\n"
+        f"{table(header, ranking)}\n\n{fdr}\n\n{table(decided, deciding)}\n\n"
         f"{owner}\n\n{table(about, learnt)}\n\n"
         f"{others}\n\n{table(['model', 'procedure', 'rule', *(f'α = {alpha:g}' for alpha in levels)], procedures)}"
     )

@@ -109,6 +109,11 @@ def _run(arguments: argparse.Namespace) -> None:
             print("{}: trained in {:.0f} s, scored in {:.0f} s".format(name, *seconds), flush=True)
 
     result = about | measure(path, sizes, seed=arguments.seed, keep=keep)
+    if not arguments.quick:
+        from benchmarks.pretrained_figure import draw
+        from tdd.report.plots import sheet
+
+        sheet.save(draw(result), harness.RESULTS / "figures" / "pretrained.png")
     print_json(result) if arguments.json else print(audit_tables.pretrained(result))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from word_tokenizer import word_tokenizer
 
-from benchmarks import audit_tables, harness, pretrained
+from benchmarks import audit_tables, harness, pretrained, pretrained_figure
 from benchmarks import planted_procedures as procedures
 from benchmarks.__main__ import main
 from benchmarks.known_truth import auc, auc_error, figures
@@ -15,6 +15,7 @@ from tdd import InputError
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
+from tdd.report.plots import sheet
 from tdd.scoring import models
 
 SMALL, ALPHAS = pretrained.QUICK, pretrained.ALPHAS
@@ -49,7 +50,7 @@ def test_the_package_is_asked_for(monkeypatch, capsys):
 
 @pytest.mark.parametrize(("options", "expected"), [(["--texts", "64"], [2, 3]), (["--quick"], [])])
 def test_only_a_whole_run_is_written_after_each_training(options, expected, monkeypatch, tmp_path, capsys):
-    written, wanted = [], []
+    written, drawn, wanted = [], [], []
 
     def measure(path, sizes, *, seed, keep):
         wanted.append((path, sizes.texts, seed))
@@ -61,9 +62,12 @@ def test_only_a_whole_run_is_written_after_each_training(options, expected, monk
     monkeypatch.setattr(models, "provenance_of", lambda path: {"name": path, "sha256": "0"})
     monkeypatch.setattr(pretrained, "measure", measure)
     monkeypatch.setattr(harness, "write", lambda name, result: written.append((name, len(result["models"]))))
+    monkeypatch.setattr(pretrained_figure, "draw", lambda result: drawn.append(len(result["models"])))
+    monkeypatch.setattr(sheet, "save", lambda figure, path: drawn.append(path.name))
     assert main(["pretrained", "--model", str(tmp_path / "model.gguf"), "--seed", "5", "--json", *options]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert written == [("pretrained", count) for count in expected]
+    assert drawn == ([3, "pretrained.png"] if expected else [])
     assert wanted == [(str(tmp_path / "model.gguf"), 64 if expected else SMALL.texts, 5)]
     assert printed["command"] == f"python -m benchmarks pretrained {' '.join(options)} --seed 5"
     assert printed["model"]["name"] == "model.gguf"
@@ -166,7 +170,11 @@ def test_a_tiny_model():
     assert [row["procedure"] for row in trained[0]["procedures"]] == ["ktd"] * 4 + ["td4eval"] * 2
     assert all("power" not in level for row in untouched["procedures"] for level in row["levels"])
     assert [row["rule"] for row in result["joint"]] == ["jmcs, by", "jmcs, storey", "jecs"]
-    page = audit_tables.pretrained({**result, "command": "x", "model": {"name": "tiny"}})
+    result |= {"command": "x", "model": {"name": "tiny"}}
+    page = audit_tables.pretrained(result)
+    _, (error, power) = pretrained_figure.draw(result).panels
+    drawn = sum(len(bar.lines) == 3 for bar in error.containers)
+    assert drawn == len(error.containers) == 3 * len(power.lines) == 15
     assert page.count("\n| all weights | loss |") == 1
     assert page.count("\n| all weights | grad_norm |") == 0
     assert page.count("\n| grad_norm |") == 1
