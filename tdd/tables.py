@@ -19,6 +19,7 @@ from tdd.texts import read_rows
 from tdd.texts import rows as text_checks
 from tdd.texts.rows import Place, Rows, is_absent, number_of
 from tdd.validate import InputError, as_names, some
+from tdd.validate.options import KnownFields
 
 Role = Literal["calibration", "candidate", "member"]
 """The role of an item: calibration under the null, a decision, known membership (for the moment estimate)."""
@@ -79,7 +80,7 @@ class RoleOptions(TypedDict, total=False):
 
 
 @dataclasses.dataclass(frozen=True)
-class Roles:
+class Roles(KnownFields):
     """The column of the roles in a single table and its words; see `load_score_table`."""
 
     role_field: str | None = None

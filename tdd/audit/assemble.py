@@ -6,7 +6,7 @@ The sentences of a run are made here: its outcome, reasons to withhold a verdict
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,7 +123,9 @@ def assemble(
             beside=beside,
         ),
     }
-    return Audit(without_folders(plain(run)), _item_columns(decision, bounds, items), items.calibration)
+    columns = _item_columns(decision, bounds, items)
+    own = (*columns, *items.calibration, *_shown_words(checks))
+    return Audit(without_folders(plain(run), own=own), columns, items.calibration)
 
 
 def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, texts: Texts | None) -> dict[str, Any]:
@@ -146,6 +148,17 @@ def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, text
     checks["symmetry"] = symmetry(evidence, getattr(choices.procedure, "rule", ""))
     checks["cluster_sizes"] = cluster_sizes(evidence, decision.unit, choices.seed)
     return checks
+
+
+def _shown_words(checks: Mapping[str, Any]) -> Iterator[str]:
+    """The ids of items and the parts of texts that the diagnostics show."""
+    left = [plain(getattr(check, field, ())) for check in checks.values() for field in ("example", "found", "pairs")]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, (dict, list)):
+            left += value.values() if isinstance(value, dict) else value
 
 
 def _item_columns(decision: Decision, bounds: SimultaneousBounds, items: Shown) -> dict[str, np.ndarray]:

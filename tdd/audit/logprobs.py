@@ -13,7 +13,7 @@ from tdd.logprobs import LogProbs, Reading, ReadingOptions, read_log_probs
 from tdd.records import Scores
 from tdd.scoring.score import Scoring
 from tdd.scoring.scores.parts import padded_stats
-from tdd.scoring.scores.score import OWN, Score, as_scores, check_no_fields, fields_of, given_by_name
+from tdd.scoring.scores.score import OWN, Score, as_scores, check_no_fields, fields_of, finished, given_by_name
 from tdd.texts import load_texts
 from tdd.validate import InputError, some
 
@@ -211,7 +211,7 @@ def _values(
     found = {}
     for column, masks in parts.items():
         rows = _rows(request, dump, masks) if dump.statistics else -dump.sums
-        found[column] = np.asarray(request.finish(rows, evidence), np.float64)
+        found[column] = np.asarray(finished(request, rows, evidence), np.float64)
     return found
 
 

@@ -36,6 +36,7 @@ from tdd.texts import load_texts
 from tdd.validate import InputError
 from tdd.validate.arrays import as_count
 from tdd.validate.files import check_choice
+from tdd.validate.options import KnownFields
 
 ANSWERS, TABLE = "answers.jsonl", "paraphrases.jsonl"
 EXAMPLES = 5
@@ -89,7 +90,7 @@ class DecodingOptions(TypedDict, total=False):
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoding:
+class Decoding(KnownFields):
     """How an answer is chosen; see `paraphrase` for the options."""
 
     decoding: str = "sampling"

@@ -188,18 +188,11 @@ def run_exchange(
     ]
     run = _record(findings, described, recorded, given, seed, time.perf_counter() - start)
     log_probs = {one.shards.data.name: (one.log_probs[:, 0], one.log_probs[:, 1:]) for one in passes}
-    exchange = Exchange(_portable(run, passes), shard_table(passes), log_probs)
+    portable = without_folders(plain(run), own=log_probs)
+    exchange = Exchange(portable, shard_table(passes), log_probs)
     if folder is not None and devices.leads:
         exchange.save(folder)
     return exchange
-
-
-def _portable(run: Mapping[str, Any], passes: Sequence[Any]) -> dict[str, Any]:
-    """The record without folders of this machine; data sets have their names of the table of shards."""
-    found = without_folders(plain(run))
-    for entry, one in zip(found["data"], passes, strict=True):
-        entry["name"] = one.shards.data.name
-    return found
 
 
 def _read(data: Any, given: Options, seed: int) -> list[Shards]:

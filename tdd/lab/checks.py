@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
 import pathlib
@@ -10,6 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from tdd.validate import InputError
+from tdd.validate.options import suggestion
 
 
 def check_count(name: str, value: object, *, minimum: int) -> None:
@@ -56,9 +56,3 @@ def check_named(kind: str, name: str, known: Collection[str]) -> None:
     """Require a known name of its kind."""
     if name not in known:
         raise InputError(f"there is no {kind} {name!r}; {suggestion(name, known)}choose one of {', '.join(known)}")
-
-
-def suggestion(name: str, known: Collection[str]) -> str:
-    """ "did you mean 'NEAREST'? " for an error message, or nothing if no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}? " if near else ""

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import msgspec
 import tomli_w
 
-from tdd.lab.checks import suggestion
 from tdd.lab.lora import Lora
 from tdd.lab.recipe import DESIGNS, CanariesDesign, Corpus, FileSet, Model, Recipe, Tokenizer, Training
 from tdd.runs.atomic import disk_errors
 from tdd.validate import InputError
+from tdd.validate.options import suggestion
 
 _T = TypeVar("_T")
 _SECTIONS = ("corpus", "tokenizer", "model", "plant", "training")

@@ -9,7 +9,6 @@ import abc
 import dataclasses
 import importlib
 import math
-import typing
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -21,11 +20,11 @@ from tdd.kernels.stepup_parts import StepUp
 from tdd.procedures.calls import exact_fraction
 from tdd.records import Difference, Evidence, Guarantee, Null, Selection
 from tdd.validate import InputError, arrays
-from tdd.validate.options import parse_option, split_options
+from tdd.validate.options import KnownFields, kind_of, parse_option, split_options
 
 
 @dataclasses.dataclass(frozen=True)
-class Procedure(abc.ABC):
+class Procedure(KnownFields, abc.ABC):
     """A multiple testing procedure with its options.
 
     Subclasses are frozen dataclasses whose fields are the options; `__post_init__` raises an `InputError` for one out
@@ -269,7 +268,6 @@ def as_procedure(given: Any, **options: Any) -> Procedure:
             raise InputError(
                 f"{option}={value!r} belongs to method {owners}, and {name!r} does not use it; leave it out"
             )
-    kinds = typing.get_type_hints(cls)
     for option, value in [("", "")] if written is None else written:
         if option in {"", *options}:
             raise InputError(f"method {given!r} is not NAME:option=value,option=value with each option once")
@@ -277,7 +275,7 @@ def as_procedure(given: Any, **options: Any) -> Procedure:
             owners = [other for other in _owners(option) if other != name]
             belongs = f" ({option} belongs to {' and '.join(owners)})" if owners else ""
             raise InputError(f"method {name!r} has no option {option!r}; it has {', '.join(own) or 'none'}{belongs}")
-        options[option] = parse_option(option, value, kinds[option])
+        options[option] = parse_option(option, value, kind_of(cls, option))
     return cls(**options)
 
 

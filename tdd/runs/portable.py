@@ -8,7 +8,7 @@ import os
 import pathlib
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 _PLACES = frozenset((
@@ -18,7 +18,7 @@ _PLACES = frozenset((
 """Fields of records that name models and files, also by paths that begin in the working directory."""
 
 _JOINED = re.compile(r"( \+ |, )")
-_ROOTED = re.compile(r"(?<![\w/.:~])(?:~[\w-]*|\.{1,2})?(?:/[^\s/'\"`,;:()<>|]+)+/?")
+_ROOTED = r"(?<![\w/.:~])(?:~[\w-]*|\.{1,2})?(?:/[^\s/'\"`,;:()<>|]+)+/?"
 _CACHED = re.compile(r"models--(.+)")
 
 _typed: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("typed", default=())
@@ -62,26 +62,37 @@ def place_name(text: str) -> str:
     return "".join(_last(part) if _is_path(part) else part for part in parts)
 
 
-def without_folders(record: Any, *, names: bool = False) -> Any:
+def without_folders(record: Any, *, own: Iterable[str] = ()) -> Any:
     """A plain record in which no string tells a folder: fields that name models and files by `place_name`, and in
     every other string the paths from the root, from a home or from the working directory (`/`, `~`, `.`).
 
     Args:
       record: plain values, as `tdd.runs.folder.plain` gives them.
-      names: whether `record` is the value of a field that names a model or a file.
+      own: words of the user's data that the record holds, as names of columns, ids of items and parts of texts: they
+        look like paths where the user wrote them so, tables hold them too, and they stay what they are.
+
+    >>> without_folders({"id": "/books/a.txt", "warnings": ["/books/a.txt of /home/me/all.csv"]}, own=["/books/a.txt"])
+    {'id': '/books/a.txt', 'warnings': ['/books/a.txt of all.csv']}
     """
+    kept = sorted({word for word in own if "/" in word}, key=len, reverse=True)
+    whole = rf"(?<![\w/.:~])(?P<own>{'|'.join(map(re.escape, kept))})(?!\.?[\w/])|" if kept else "(?P<own>(?!))|"
+    return _portable(record, frozenset(kept), re.compile(whole + _ROOTED), names=False)
+
+
+def _portable(record: Any, own: frozenset[str], paths: re.Pattern[str], *, names: bool) -> Any:
+    """`names`: whether `record` is the value of a field that names a model or a file."""
     if isinstance(record, Mapping):
-        return {key: without_folders(value, names=key in _PLACES) for key, value in record.items()}
+        return {key: _portable(value, own, paths, names=key in _PLACES) for key, value in record.items()}
     if isinstance(record, list):
-        return [without_folders(value, names=names) for value in record]
-    if not isinstance(record, str):
+        return [_portable(value, own, paths, names=names) for value in record]
+    if not isinstance(record, str) or record in own:
         return record
-    return _ROOTED.sub(_shortened, place_name(record) if names else record)
+    return paths.sub(_shortened, place_name(record) if names else record)
 
 
 def _shortened(found: re.Match[str]) -> str:
     path = found.group()
-    return _last(path) if _is_path(path) else path
+    return _last(path) if found["own"] is None and _is_path(path) else path
 
 
 def _is_path(text: str) -> bool:

@@ -53,10 +53,15 @@ def check_apart(beside: Mapping[str, Texts], texts: Texts, known: Mapping[str, C
         for what, scored in apart.items():
             both = [one for one, text in zip(scored.ids, _bare(scored), strict=True) if text in there]
             if both:
+                advice = (
+                    f"the score of a text must not rest on the text itself: remove it from {argument}"
+                    if scored is texts
+                    else f"no model was trained on the texts of {what}, and the audited one was on those of "
+                    f"{argument}: remove what is in both from one of them"
+                )
                 raise InputError(
                     f"{len(both)} of {what} {'is' if len(both) == 1 else 'are'} in {argument}: "
-                    f"{some([*map(repr, both)])}; the score of a "
-                    f"text must not rest on the text itself: remove it from {argument}"
+                    f"{some([*map(repr, both)])}; {advice}"
                 )
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from tdd.scoring.buckets import check_budget, default_budget
 from tdd.scoring.devices import Devices, find_devices
 from tdd.validate import InputError
+from tdd.validate.options import KnownFields
 
 
 class RunOptions(TypedDict, total=False):
@@ -29,7 +30,7 @@ class RunOptions(TypedDict, total=False):
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Run(KnownFields):
     """How to run: devices, precision, layout, store and progress of one or many calls.
 
     `tdd.score(..., run=tdd.Run(devices="all", dtype="bfloat16"))` and `tdd.score(..., devices="all", dtype="bfloat16")`
@@ -60,8 +61,8 @@ class Run:
         batches are estimated.
 
     Raises:
-      InputError: long_texts is none of the three; a store that is no path, a job that is no text; an on_batch that
-        cannot be called.
+      InputError: a keyword that is no field; long_texts is none of the three; a store that is no path, a job that is
+        no text; an on_batch that cannot be called.
     """
 
     device: Any = None

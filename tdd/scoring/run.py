@@ -30,7 +30,7 @@ from tdd.scoring.inputs import (
 from tdd.scoring.plan import ScorePlan
 from tdd.scoring.programs import GradientProgram, PassProgram, Rows, TokenProgram
 from tdd.scoring.scores.parts import padded_stats
-from tdd.scoring.scores.score import Score
+from tdd.scoring.scores.score import Score, finished
 from tdd.scoring.tasks import Task, Tasks, reserved
 from tdd.scoring.token_stats import tiling
 
@@ -169,7 +169,7 @@ class BlockScores(NamedTuple):
             evidence[name] = np.stack([*map(column, found)]) if isinstance(found, list) else column(found)
         if per_byte:
             evidence["tokens_per_byte"] = self.columns["per byte", OWN]
-        return score.finish(self.columns[OWN, label], evidence)
+        return finished(score, self.columns[OWN, label], evidence)
 
 
 def joined(blocks: Sequence[BlockScores]) -> BlockScores:

@@ -29,6 +29,7 @@ from tdd.runs.display import progress_bar
 from tdd.study import checks
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore, gaps
+from tdd.validate.options import KnownFields
 
 _DIVISOR = 64  # a piece is this part of the repetitions before it
 _PATIENCE = 0.5  # seconds that a call should take, and after which the totals are saved
@@ -44,7 +45,7 @@ class StudyRunOptions(TypedDict, total=False):
 
 
 @dataclasses.dataclass(frozen=True)
-class StudyRun:
+class StudyRun(KnownFields):
     """Where the repetitions of a study run, and what is kept of them; no number depends on it. See `tdd.study.run`."""
 
     folder: str | os.PathLike[str] | None = None

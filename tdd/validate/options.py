@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
+import sys
+import types
 import typing
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, Self
 
 from tdd.validate import InputError
+
+
+class KnownFields:
+    """A base of frozen records: a keyword that is no field is refused by name, as an option of a call is.
+
+    Raises:
+      InputError: a keyword that is no field; the message lists those that are.
+    """
+
+    def __new__(cls, *values: Any, **fields: Any) -> Self:
+        """Check the keywords; `__init__` takes them."""
+        known = inspect.signature(cls.__init__).parameters if fields else {}
+        open_ended = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
+        if not open_ended and (unknown := [name for name in fields if name not in known]):
+            names = [*known][1:]
+            listed = f"it has {', '.join(names)}" if names else "it has none"
+            raise InputError(f"{cls.__name__} has no field {unknown[0]!r}; {suggestion(unknown[0], names)}{listed}")
+        return super().__new__(cls)
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """ "did you mean 'NEAREST'? " for an error message, or nothing if no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def split_options(text: str) -> tuple[str, list[tuple[str, str]] | None]:
@@ -22,6 +50,16 @@ def split_options(text: str) -> tuple[str, list[tuple[str, str]] | None]:
     if not all(option and equals and value for option, equals, value in parts):
         return name.strip(), None
     return name.strip(), [(option, value) for option, _, value in parts]
+
+
+def kind_of(cls: type, field: str) -> Any:
+    """The type that a class or one above it declares for a field; Any where it names what type checkers alone see."""
+    owner = next(one for one in cls.__mro__ if field in vars(one).get("__annotations__", {}))
+    alone = types.SimpleNamespace(__annotations__={field: owner.__annotations__[field]})
+    try:
+        return typing.get_type_hints(alone, vars(sys.modules[owner.__module__]), dict(vars(owner)))[field]
+    except (AttributeError, NameError):
+        return Any
 
 
 def parse_option(name: str, text: str, kind: Any) -> Any:

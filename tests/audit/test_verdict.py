@@ -187,6 +187,29 @@ def test_a_failed_check_withdraws_guarantee_counts_and_exit_status(folder, calib
     assert "excerpts" not in run
 
 
+def test_ids_that_look_like_paths(folder, tmp_path, capsys):
+    """Ids in the record are those of the tables, and their texts are found."""
+    for name in ("candidates", "parts"):
+        texts = [json.loads(line)["text"] for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+        more = " /usr/lib/x." if name == "candidates" else ""
+        rows = [{"id": f"/books/{name}/{i}.txt", "text": one + more} for i, one in enumerate(texts)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--candidates", tmp_path / "candidates.jsonl", "--calibration", tmp_path / "parts.jsonl"]
+    words = ["audit", folder / "model", *options, "--score", "loss", "--out", tmp_path / "run"]
+    assert main(list(map(str, words))) == 3
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    example = run["checks"]["overlap"]["example"]
+    assert all(f"'{name}'" in run["checks"]["overlap"]["warning"] for name in example)
+    assert [one["id"] for one in run["examples"]["overlap"]] == example
+    assert all(one["text"] for one in run["examples"]["overlap"])
+    assert run["examples"]["overlap"][1]["text"].endswith(" /usr/lib/x.")
+    assert " /usr/lib/x." in run["checks"]["preparation"]["warning"]
+    assert {name for mark in run["checks"]["preparation"]["found"] for name, _ in mark[5]} <= {
+        f"/books/candidates/{i}.txt" for i in range(40)
+    }
+    assert str(tmp_path) not in json.dumps(run)
+
+
 def test_a_verdict_stands_where_nothing_speaks_against_it(folder, capsys):
     assert audit(folder, "same", "--alpha", 0.1, "--json") == 0
     run = json.loads(capsys.readouterr().out)

@@ -56,6 +56,36 @@ def test_records_without_folders():
     }
 
 
+def test_words_of_the_users_data_stay():
+    """Ids, names of columns and parts of texts, also within sentences; what only contains one does not."""
+    own = ["/books/a.txt", "/books/a", '"/usr/lib has" ...', "~/x/loss", "plain", "./b"]
+    record = {
+        "name": "/books/a",
+        "columns": ["~/x/loss", "/books/a.txt"],
+        "warnings": [
+            "'/books/a.txt' of /books/a.txt.gz: \"/usr/lib has\" ..., /books/a, (/books/b/a), ./b and /c/books/a"
+        ],
+    }
+    assert without_folders(record, own=own) == {
+        "name": "/books/a",
+        "columns": ["~/x/loss", "/books/a.txt"],
+        "warnings": ["'/books/a.txt' of a.txt.gz: \"/usr/lib has\" ..., /books/a, (a), ./b and a"],
+    }
+    assert without_folders(["/books/a", "see /books/a"]) == ["a", "see a"]
+
+
+def test_a_column_that_looks_like_a_path(tmp_path, capsys):
+    """The report finds the column that the record names."""
+    column = "/data/run 1/loss"
+    rows = [f"/books/{i}.txt,{'calibration' if i < 40 else 'candidate'},{(i * 37) % 101}" for i in range(80)]
+    (tmp_path / "scores.csv").write_text("\n".join([f"id,role,{column}", *rows]))
+    assert main(["select", str(tmp_path / "scores.csv"), "--alpha", "0.2", "--out", str(tmp_path / "run")]) in (0, 3)
+    assert f"on the score {column} (" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    run = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
+    assert run["decision"]["columns"] == run["options"]["score"] == [column]
+    assert (tmp_path / "run" / "items.csv").read_text().splitlines()[0].split(",")[:2] == ["id", column]
+
+
 def test_the_command_line_of_a_run():
     assert typed_words() == ()
     with typed_command(["tdd", "audit", "/secret/m"]):

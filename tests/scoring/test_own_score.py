@@ -13,9 +13,12 @@ import pytest
 from scored_models import ids, losses_of_tokens, random_texts, scored_model
 
 import tdd
+from tdd.audit.paraphrase import Decoding
 from tdd.cli import main
 from tdd.scoring.scores import Pass, Score, models_given, option, texts_given
 from tdd.scoring.scores.score import parse_score
+from tdd.study.runner import StudyRun
+from tdd.tables import Roles
 
 UNSEEN = ["w1 w2 w3", "w4 w5"]
 
@@ -371,3 +374,57 @@ def test_the_name_of_an_own_score_of_tdd_is_refused():
             list(tdd.scores.SCORES)
     finally:
         Mine.name = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Annotated(Score):
+    """Has a field whose type only a type checker knows."""
+
+    name = "annotated"
+    statistics = ("log_prob",)
+
+    limit: "decimal.Decimal | None" = None  # noqa: F821
+    number: "int" = 3
+
+
+def test_names_for_type_checkers_alone():
+    """A text is read by the type of its own option; one whose type cannot be known stays a text."""
+    assert parse_score("annotated:number=4") == Annotated(number=4)
+    assert parse_score("annotated:number=4,limit=0.5") == Annotated(number=4, limit="0.5")
+    with pytest.raises(tdd.InputError, match="number=x is no number"):
+        parse_score("annotated:number=x")
+
+
+def test_a_path_with_a_comma_in_the_text_form():
+    with pytest.raises(
+        tdd.InputError, match=r"'recall:prefix=a,b.jsonl'.* a comma begins the next option: a path with"
+    ):
+        parse_score("recall:prefix=a,b.jsonl")
+    with pytest.raises(tdd.InputError, match=r"'max_renyi:gamma=2,k=0.1'$"):
+        parse_score("recall:")
+
+
+def test_texts_that_are_seen_and_unseen(model):
+    scores = tdd.scores.ConReCall(prefix=UNSEEN, member_prefix=UNSEEN[:1])
+    with pytest.raises(
+        tdd.InputError, match="1 of prefix is in member_prefix: '1'; no model was trained on the texts of"
+    ):
+        tdd.score(model, ["w7 w8"], scores, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("record", "name", "message"),
+    [
+        (tdd.Run, "devise", "Run has no field 'devise'; did you mean 'device'? it has device, devices, shard_params,"),
+        (Roles, "roles_field", "Roles has no field 'roles_field'; did you mean 'role_field'? it has role_fi"),
+        (Decoding, "temp", "Decoding has no field 'temp'; did you mean 'temperature'? it has dec"),
+        (StudyRun, "shards", "StudyRun has no field 'shards'; did you mean 'shard'? it has folder,"),
+        (tdd.PTDI, "etta", "PTDI has no field 'etta'; did you mean 'eta'? it has proportion, eta, unit"),
+        (tdd.scores.MinK, "q", "MinK has no field 'q'; it has k"),
+        (tdd.scores.Loss, "q", "Loss has no field 'q'; it has none"),
+        (Annotated, "limits", "Annotated has no field 'limits'; did you mean 'limit'? it has limit, number"),
+    ],
+)
+def test_fields_that_there_are_not(record, name, message):
+    with pytest.raises(tdd.InputError, match=re.escape(message)):
+        record(**{name: 1})

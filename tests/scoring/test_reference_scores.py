@@ -20,7 +20,7 @@ import tdd
 from tdd.lab.train import tune
 from tdd.models import source
 from tdd.scoring import models
-from tdd.scoring.scores.score import SCORES, parse_score
+from tdd.scoring.scores.score import SCORES, finished, parse_score
 from tdd.validate import InputError
 
 TEXTS = random_texts(9, seed=2, shortest=3, longest=14)
@@ -398,3 +398,26 @@ def test_scores_that_use_none_of_it_have_no_further_pass():
         {"reference", "population", "tuned"} & {*SCORES[name]().passes()} for name in ("loss", "recall", "zlib")
     )
     assert math.isclose(float(parse_score("rmia").parameters["a"]), 0.3)
+
+
+def test_what_is_no_model_is_named(model):
+    with pytest.raises(InputError, match="model of the score 'reference' is 5, no model; give a model that was not"):
+        tdd.score(model, ["one two three"], tdd.scores.Reference(model=5), progress=False)
+    with pytest.raises(InputError, match=r"references of the score 'lira' is 0\.5, no model"):
+        tdd.score(model, ["one two three"], tdd.scores.Lira(references=["a", 0.5]), progress=False)
+
+
+@pytest.mark.filterwarnings("error")
+def test_differences_of_infinite_losses_are_missing_without_a_warning():
+    own, out = np.array([np.inf, 1.0, np.inf]), np.array([[np.inf, 1.0, 2.0], [np.inf, 3.0, 2.0]])
+    evidence = {"reference": out, "population": own[1:], "population under reference": out[:, 1:]}
+    found = finished(tdd.scores.Reference(model="a"), own, evidence)
+    np.testing.assert_array_equal(found, [np.nan, -1.0, np.inf])
+    found = finished(tdd.scores.Lira(references=["a", "b"], variance="each"), own, evidence)
+    assert np.isnan(found[0])
+    assert found[1] == pytest.approx(-1 / np.sqrt(2))
+    found = finished(tdd.scores.Rmia(references=["a"], population=["t"], a=1), own, evidence)
+    np.testing.assert_array_equal(found, [np.nan, 0.0, 0.5])
+    half = finished(tdd.scores.Rmia(references=["a"], population=["t"], a=0), np.array([np.nan, 1.0]), {
+        **evidence, "reference": np.array([[1.0, np.nan]])})  # fmt: skip
+    np.testing.assert_array_equal(half, [np.nan, np.nan])

@@ -8,14 +8,16 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import reprlib
 import sys
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
+
 from tdd.records import LanguageModel, Texts, TokenStats
 from tdd.validate import InputError
-from tdd.validate.options import parse_option, split_options
+from tdd.validate.options import KnownFields, kind_of, parse_option, split_options
 
 Array = Any
 """A NumPy or JAX array; scores are written once for both."""
@@ -82,7 +84,7 @@ class Tuned:
 
 
 @dataclasses.dataclass(frozen=True)
-class Score:
+class Score(KnownFields):
     """A loss-like score of a text: LOWER = MORE member-like.
 
     Subclasses are frozen dataclasses. Their fields are the options, and what the score needs beside model and texts
@@ -303,7 +305,7 @@ def _written(text: str) -> tuple[str, Score]:
     cls = cls or SCORES[name]
     if written is None:
         raise bad_syntax(text)
-    fields, kinds = fields_of(cls), typing.get_type_hints(cls)
+    fields = fields_of(cls)
     options: dict[str, Any] = {}
     for key, value in cls.spelled(written):
         if key not in fields:
@@ -316,7 +318,8 @@ def _written(text: str) -> tuple[str, Score]:
             options[key] = value if before is None else [*(before if isinstance(before, list) else [before]), value]
         else:
             checked = "check" in next(field for field in dataclasses.fields(cls) if field.name == key).metadata
-            options[key] = value if checked or not isinstance(value, str) else parse_option(key, value, kinds[key])
+            read = not checked and isinstance(value, str)
+            options[key] = parse_option(key, value, kind_of(cls, key)) if read else value
     lacking = [field.name for field in dataclasses.fields(cls) if _usual(field) is dataclasses.MISSING]
     if missing := [key for key in lacking if key not in options]:
         raise InputError(f"score {name!r} has no default for {missing[0]}; write '{name}:{missing[0]}=...'")
@@ -390,8 +393,11 @@ def bad_syntax(text: Any) -> InputError:
     """The error for a text or another value that is no score."""
     if isinstance(text, type) and issubclass(text, Score):
         return InputError(f"{text.__name__} is the class of a score and no score; call it, as in {text.__name__}()")
+    divided = isinstance(text, str) and any("=" not in part for part in text.partition(":")[2].split(",")[1:])
+    advice = "; a comma begins the next option: a path with one is given in Python, or under another name"
     return InputError(
         f"cannot read the score {text!r}; write a name such as 'min_k', or 'min_k:k=0.1', or 'max_renyi:gamma=2,k=0.1'"
+        f"{advice * divided}"
     )
 
 
@@ -414,6 +420,11 @@ def check_complete(scores: Iterable[Score]) -> None:
             models = as_models(value) if given.kind == "model" else ()
             if any(one is None for one in models):
                 raise InputError(f"{name} of the score {score.name!r} has None among its models; give {given.what}")
+            if wrong := [one for one in models if isinstance(one, (int, float, bytes))]:
+                raise InputError(
+                    f"{name} of the score {score.name!r} is {reprlib.repr(wrong[0])}, no model; give {given.what}: the "
+                    "folder or hub id of a checkpoint, or the triple (lm, params, tokenizer)"
+                )
             if given.kind == "model" and (count := len(models)) < given.least:
                 if not count:
                     raise InputError(f"{name} is an empty list; give at least one model, or leave the score out")
@@ -517,6 +528,12 @@ def _alike(a: Any, b: Any) -> bool:
     return a is b if hasattr(a, "log_frequency") or hasattr(b, "log_frequency") else _same(a, b)
 
 
+def finished(score: Score, rows: Array, evidence: Evidence) -> Array:
+    """`score.finish`; what has no value, as the difference of two infinite losses, is NaN without a warning."""
+    with np.errstate(invalid="ignore"):
+        return score.finish(rows, evidence)
+
+
 def score_rows(stats: TokenStats, score: str | Score, evidence: Evidence | None = None) -> Array:
     """One score of every row of a batch, LOWER = MORE member-like. Pure; jit-able with `score` static.
 
@@ -529,4 +546,4 @@ def score_rows(stats: TokenStats, score: str | Score, evidence: Evidence | None 
       [B] in the float type of the statistics; NaN for a row without scored tokens.
     """
     value = score if isinstance(score, Score) else parse_score(score)
-    return value.finish(value.rows(stats), {} if evidence is None else evidence)
+    return finished(value, value.rows(stats), {} if evidence is None else evidence)
