@@ -188,9 +188,10 @@ def test_a_procedure_as_text(text, value):
         ("ptdi:eta=2", "eta"),
         (
             "ptdi:proportion=best",
-            "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'moment_paper', 'jackknife'; got "
-            "'best'",
+            "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'moment_paper'; got 'best'",
         ),
+        ("ptdi:proportion=jackknife", 'gave nothing over "storey"; use proportion="storey"'),
+        ("ktd:rule=conformal,proportion=jackknife", 'gave nothing over "storey"; use proportion="storey"'),
         ("ptdi:unit=item,proportion=none", "proportion='none' has no use with unit='item'"),
         ("ktd:rule=multi,proportion=none", "proportion='none' belongs to rule 'conformal' of method 'ktd'"),
         ("jecs:grid=0.3:2", "grid"),
