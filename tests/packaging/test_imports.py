@@ -132,8 +132,17 @@ def test_public_names():
         assert value is getattr(tdd, name)
         if name != "__version__":
             assert value.__doc__, f"tdd.{name} has no docstring"
+    assert len(tdd.__all__) <= 90
     with pytest.raises(AttributeError, match="attribute nothing"):
         _ = tdd.nothing
+
+
+def test_names_that_moved():
+    for module, names in tdd._MOVED.items():
+        for name in names:
+            assert getattr(getattr(tdd, module), name).__doc__
+            with pytest.raises(AttributeError, match=rf"^tdd\.{name} is now tdd\.{module}\.{name}$"):
+                getattr(tdd, name)
 
 
 def test_kernels_are_reachable_as_attributes():
