@@ -515,18 +515,3 @@ def _same(a: Any, b: Any) -> bool:
 def _alike(a: Any, b: Any) -> bool:
     """Whether two fields make the same score: as `_same`, but frequencies of tokens are only themselves."""
     return a is b if hasattr(a, "log_frequency") or hasattr(b, "log_frequency") else _same(a, b)
-
-
-def score_rows(stats: TokenStats, score: str | Score, evidence: Evidence | None = None) -> Array:
-    """One score of every row of a batch, LOWER = MORE member-like. Pure; jit-able with `score` static.
-
-    Args:
-      stats: statistics [B, T], NumPy or JAX.
-      score: a score, or its text as in `parse_score`.
-      evidence: measures and passes that `finish` reads, by name.
-
-    Returns:
-      [B] in the float type of the statistics; NaN for a row without scored tokens.
-    """
-    value = score if isinstance(score, Score) else parse_score(score)
-    return value.finish(value.rows(stats), {} if evidence is None else evidence)
