@@ -34,7 +34,6 @@ __all__ = [
     "fdp_bound",
     "first_place",
     "multi_statistics",
-    "multi_threshold",
     "path",
     "select",
     "threshold",
@@ -185,30 +184,6 @@ def multi_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Arr
     kappa = jnp.where(original_wins, 0, winner + 1)
     tau = jnp.where(valid, tau, jnp.nan)
     return MultiStatistics(jnp.where(valid, kappa, -1), tau, jnp.where(original_wins, tau, -tau))
-
-
-def multi_threshold(
-    kappa: jax.Array, tau: jax.Array, alpha: Any, *, num_knockoffs: int, offset: int = 1, mask: jax.Array | None = None
-) -> jax.Array:
-    """min{t > 0: (offset + #{kappa >= 1, tau >= t}) / (k·max(1, #{kappa = 0, tau >= t})) <= alpha}, or +inf.
-
-    Guarantee: selecting kappa = 0 and tau >= t has FDR <= alpha if the k + 1 copies of a non-member are exchangeable
-    given all other items; finite-sample (offset 1).
-
-    Args:
-      kappa: [n] int, 0 where the original wins.
-      tau: [n] non-negative gaps; 0 and NaN are left out.
-      alpha: Level in (0, 1); may be traced.
-      num_knockoffs: k.
-      offset: 1 or 0.
-      mask: [n] bool, True = real item.
-
-    Returns: [] threshold on tau.
-    Raises ValueError: as `select`.
-    References: Gimenez & Zou (2019), algorithm 1.
-    """
-    signed = jnp.where(kappa == 0, tau, -tau)
-    return threshold(signed, alpha, offset=offset, num_knockoffs=num_knockoffs, mask=mask)
 
 
 def derandomized_e_values(w: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> jax.Array:

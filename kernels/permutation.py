@@ -1,4 +1,4 @@
-"""Permutation p-values: of random draws, of complete lists, and corrected for draws with replacement.
+"""Permutation p-values: of random draws and of complete lists.
 
 The p-value of B random draws is (1 + #{b: L_b >= L}) / (1 + B): the observed order counts among the draws, and ties
 count against it. Equality is decided with a tolerance, since equal sums of log-probabilities differ by rounding.
@@ -6,20 +6,14 @@ count against it. Equality is decided with a tolerance, since equal sums of log-
 
 from __future__ import annotations
 
-import functools
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tdd.kernels.platforms import quotient
 
-__all__ = ["PermutationP", "complete_p_value", "counted", "monte_carlo_p_value", "p_value", "tie_tolerance"]
-
-_EXACT_TERMS = 2 * 10**8  # binomial terms of the exact average; beyond it an integral
-_NODES = 128
+__all__ = ["PermutationP", "complete_p_value", "counted", "p_value", "tie_tolerance"]
 
 
 class PermutationP(NamedTuple):
@@ -94,35 +88,6 @@ def complete_p_value(
     return nan_where(jnp.isnan(observed), PermutationP(p, jnp.log(p), reached, total))
 
 
-def monte_carlo_p_value(num_at_least: Any, *, num_draws: int, num_permutations: int) -> jax.Array:
-    """Exact p-value of draws with replacement from a known number of distinct permutations.
-
-    With N permutations and x of B draws reaching the observed statistic, p = (1/N) sum over i = 1..N of
-    P(Binomial(B, i/N) <= x). It lies below (1 + x)/(1 + B), which is an upper bound, by about 1/(2N).
-
-    **Guarantee**: P(p <= t) <= t, finite-sample, for independent uniform draws out of N permutations that include the
-    identity, whose N statistics are distinct.
-
-    Args:
-      num_at_least: x, integers in 0..B, element-wise; NaN is returned outside.
-      num_draws: B, static.
-      num_permutations: N, static.
-
-    Returns: p-values of the shape of `num_at_least`.
-    Raises ValueError: B < 0 or N < 1.
-    Cost: O(B N) once on the host for each (B, N); where that exceeds 2e8 the average is taken by the midpoint rule,
-    (x + 1)/(B + 1) minus the integral of the binomial distribution function from 0 to 1/(2N), in O(B).
-    References: Phipson & Smyth (2010), section 4.
-    """
-    if num_draws < 0 or num_permutations < 1:
-        raise ValueError(
-            f"num_draws must be 0 or more and num_permutations 1 or more, got {num_draws!r} and {num_permutations!r}"
-        )
-    table = jnp.asarray(_averaged_binomial(int(num_draws), int(num_permutations)), jnp.result_type(float))
-    x = jnp.asarray(num_at_least)
-    return jnp.where((x >= 0) & (x <= num_draws), table[jnp.clip(x, 0, num_draws)], jnp.nan)
-
-
 def _reaching(
     observed: Any, permuted: Any, mask: jax.Array | None, tolerance: Any, scale: Any
 ) -> tuple[jax.Array, jax.Array]:
@@ -141,31 +106,3 @@ def nan_where(bad: jax.Array, result: PermutationP) -> PermutationP:
     return result._replace(
         p_value=jnp.where(bad, jnp.nan, result.p_value), log_p_value=jnp.where(bad, jnp.nan, result.log_p_value)
     )
-
-
-@functools.lru_cache(maxsize=16)
-def _averaged_binomial(draws: int, permutations: int) -> np.ndarray:
-    """[B + 1] float64: the average over i = 1..N of P(Binomial(B, i/N) <= x), for x = 0..B."""
-    x = np.arange(draws + 1)
-    if (draws + 1) * permutations > _EXACT_TERMS:
-        nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-        weights = weights / 2 / (2 * permutations)
-        table = (x + 1) / (draws + 1) - _binomial_sums((nodes + 1) / 4 / permutations, weights, draws)
-        table[-1] = 1  # the sum runs to i = N, where only x = B has probability
-        return table
-    inner = np.arange(1, permutations) / permutations
-    table = _binomial_sums(inner, np.full(len(inner), 1 / permutations), draws)
-    table[-1] = 1  # whatever i; at i = N every draw reaches
-    return table
-
-
-def _binomial_sums(chances: np.ndarray, weights: np.ndarray, draws: int) -> np.ndarray:
-    """[B + 1] sum over the chances p of weight · P(Binomial(B, p) <= x)."""
-    x = np.arange(draws + 1)
-    log_choose = np.array([math.lgamma(draws + 1) - math.lgamma(j + 1) - math.lgamma(draws - j + 1) for j in x])
-    mass = np.zeros(draws + 1)
-    rows = max(1, 10**6 // (draws + 1))
-    for start in range(0, len(chances), rows):
-        p, w = chances[start : start + rows, None], weights[start : start + rows, None]
-        mass += (w * np.exp(log_choose + x * np.log(p) + (draws - x) * np.log1p(-p))).sum(axis=0)
-    return np.cumsum(mass)

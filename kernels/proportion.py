@@ -18,7 +18,6 @@ from tdd.kernels.ranks import counts
 __all__ = [
     "MOST_MEMBERS",
     "Proportion",
-    "jackknife",
     "moment",
     "moment_paper",
     "none",
@@ -109,54 +108,6 @@ def subtraction(
     dtype = jnp.result_type(float)
     null = (numerator[0] * numerator[1].astype(dtype)) / (denominator[0].astype(dtype) * denominator[1])
     return Proportion(null.astype(dtype), numerator, denominator)
-
-
-def jackknife(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank: int, eta: Any = 0.05) -> Proportion:
-    """The density of the p-values at 1, by a beta kernel whose bias a jackknife over two bandwidths removes.
-
-    With p_j = r_j/(n+1), k = 1/eta and L(g) the mean of g(r/(n+1)) over r = 1..n+1, f(k) = mean_j p_j^k / L(p^k) is a
-    beta kernel estimate of the density at 1 with bandwidth eta; its mean is 1 where no candidate is a member. Its bias
-    is of order eta, that of f = 2 f(k) - f(k/2) of order eta^2. f is a mean of weights w(p_j) = 2 p_j^k/L(p^k) -
-    p_j^(k/2)/L(p^(k/2)) and has the variance V = pi0 L(w^2) (1/m + 1/n) at most, to first order, for members with no
-    p-value near 1. BH divides by pi0, and 1/f exceeds 1/pi0 by V/pi0^3 in the mean, hence
-    pi0 = max(0, f) + L(w^2) (1/m + 1/n), PTDI's correction of a reciprocal (eq. 13) at this estimate.
-
-    Guarantee: asymptotic only: pi0 tends to the density of the p-values at 1, at least the fraction of non-members, if
-    that density is continuous at 1, eta falls to 0 and eta·m and eta·n grow without bound.
-
-    Args:
-      rank, valid: [m] int32 conservative conformal ranks in 1..n+1, and bool, True = real item.
-      num_calibration: [] int32, n.
-      max_rank: Static upper bound of n + 1.
-      eta: Bandwidth in (0, 1); a traced one out of range counts as 1.
-
-    Cost: O(m + n).
-    References: Chen (1999), beta kernels; Schucany & Sommers (1977), the jackknife over bandwidths. PTDI's second
-    version names such an estimate without a text that we know of: the combination is ours.
-    """
-    level = lattice.as_level(eta)
-    dtype = jnp.result_type(float)
-    n = jnp.asarray(num_calibration, jnp.int32)
-    m = jnp.maximum(jnp.sum(valid, dtype=jnp.int32), 1)
-    points = (n + 1).astype(dtype)
-    k = 1 / jnp.where(lattice.in_range(level), jnp.asarray(level.value).astype(dtype), 1)
-    lattice_ranks = jnp.arange(1, max_rank + 1, dtype=jnp.int32)
-    on_lattice = lattice_ranks <= n + 1
-
-    def power(of: jax.Array, real: jax.Array, exponent: jax.Array) -> jax.Array:
-        """(r/(n+1))^exponent, 0 where an entry is not real."""
-        return jnp.where(real, jnp.exp(exponent * jnp.log(jnp.maximum(of, 1).astype(dtype) / points)), 0)
-
-    narrow, wide = (jnp.sum(power(lattice_ranks, on_lattice, e)) / points for e in (k, k / 2))
-
-    def weights(of: jax.Array, real: jax.Array) -> jax.Array:
-        return 2 * power(of, real, k) / narrow - power(of, real, k / 2) / wide
-
-    spread = jnp.sum(jnp.square(weights(lattice_ranks, on_lattice))) / points
-    size = m.astype(dtype)
-    density = jnp.sum(weights(rank, valid)) / size
-    pi0 = jnp.maximum(density, 0) + spread * (1 / size + 1 / jnp.maximum(n, 1).astype(dtype))
-    return Proportion(pi0, (pi0, m), (n + 1,))
 
 
 def moment(

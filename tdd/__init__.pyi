@@ -1,6 +1,8 @@
 """The public names of `tdd`, each loaded on first use."""
 
 from . import probe as probe
+from . import procedures as procedures
+from . import records as records
 from . import study as study
 from .audit.images import score_images as score_images
 from .audit.logprobs import score_log_probs as score_log_probs
@@ -23,9 +25,7 @@ from .procedures.bounds import fdp_bounds as fdp_bounds
 from .procedures.bounds import fdp_bounds_of_ranks as fdp_bounds_of_ranks
 from .procedures.clusters import cluster_ptdi as cluster_ptdi
 from .procedures.combining import combine_p_values as combine_p_values
-from .procedures.conditional import ConditionalBH as ConditionalBH
 from .procedures.conditional import calibration_conditional_p_values as calibration_conditional_p_values
-from .procedures.evalues import average_e_values as average_e_values
 from .procedures.evalues import closed_e_bh as closed_e_bh
 from .procedures.evalues import conformal_e_values as conformal_e_values
 from .procedures.evalues import e_bh as e_bh
@@ -57,8 +57,6 @@ from .procedures.procedure import Procedure as Procedure
 from .procedures.procedure import procedure as procedure
 from .procedures.ptdi import ptdi as ptdi
 from .procedures.sequential import exchangeability_sequence as exchangeability_sequence
-from .procedures.several_scores import BestScore as BestScore
-from .procedures.several_scores import CombinedScore as CombinedScore
 from .procedures.several_scores import best_score as best_score
 from .procedures.several_scores import combined_score as combined_score
 from .procedures.td4eval import TD4Eval as TD4Eval
@@ -76,29 +74,17 @@ from .procedures.testing import sidak as sidak
 from .procedures.testing import storey_bh as storey_bh
 from .procedures.testing import two_stage_bh as two_stage_bh
 from .procedures.values import PTDI as PTDI
-from .procedures.weighted import Weighted as Weighted
-from .procedures.weighted import effective_sample_size as effective_sample_size
 from .procedures.weighted import weighted_conformal_p_values as weighted_conformal_p_values
 from .procedures.weighted import weighted_conformal_selection as weighted_conformal_selection
 from .records import Evidence as Evidence
 from .records import Guarantee as Guarantee
 from .records import LanguageModel as LanguageModel
-from .records import Scores as Scores
-from .records import Selection as Selection
-from .records import TestResult as TestResult
-from .records import Texts as Texts
 from .scoring import scores as scores
 from .scoring.gradients import grad_norms as grad_norms
 from .scoring.how import Run as Run
 from .scoring.score import score as score
 from .scoring.scores.score import Score as Score
 from .scoring.token_stats import token_stats as token_stats
-from .study.power.exchange import expected_exchange_power as expected_exchange_power
-from .study.power.expected import expected_power as expected_power
-from .study.power.scores import LabelledScores as LabelledScores
-from .study.power.scores import NormalScores as NormalScores
-from .study.power.shards import ShardEffect as ShardEffect
-from .study.power.shards import ShardLogProbs as ShardLogProbs
 from .tables import load_score_table as load_score_table
 from .texts import load_texts as load_texts
 from .validate import InputError as InputError

@@ -68,7 +68,6 @@ def select(
     others = {name: value for name, value in columns.items() if name not in known}
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others, out=out)
     procedure, name = choices.procedure, choices.procedure.name
-    names = () if score is None else as_names(score, "score")
     knockoffs = as_names(knockoffs, "knockoffs")
     beside = (*knockoffs, *(column for column in (weight_column, split_column) if column is not None))
     check_used(name, name if "knockoffs" in procedure.needs else "ktd", knockoffs=knockoffs or None)
@@ -77,28 +76,9 @@ def select(
     if "weights" in procedure.needs and weight_column is None:
         raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
     check_knockoffs(procedure, knockoffs)
-    if not isinstance(table, ScoreTable):
-        if score is not None:
-            columns.setdefault("scores", tuple(dict.fromkeys((*names, *beside))))
-        table = load_score_table(
-            table,
-            calibrated="calibration" in procedure.needs,
-            optional=(split_column,) if split_column else (),
-            **columns,
-        )
-    if score is None:
-        names = tuple(column for column in table.scores if column not in beside)
-        if procedure.columns == "one" and len(names) != 1:
-            raise InputError(
-                f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one "
-                "that decides before looking at results"
-            )
+    table, names = _read(table, procedure, score, beside, split_column, columns)
     _check_columns(procedure, names, knockoffs, beside, table)
-    if split_column is not None:
-        split = table.values(split_column, "calibration")
-        odd = split[~(np.isnan(split) | np.isin(split, (0, 1)))]
-        if odd.size:
-            raise InputError(f"split_column {split_column!r} holds {odd[0]:g}; it must hold 1, 0 or blanks")
+    _check_split(table, split_column)
     clustered = bool(table.groups) and isinstance(procedure, PTDI)
     check_clusters_named(procedure, clustered)
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
@@ -141,6 +121,42 @@ def select(
         open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}", choices.drawn)
         audit.save(pathlib.Path(out))
     return audit
+
+
+def _read(
+    table: Any,
+    procedure: Procedure,
+    score: str | Sequence[str] | None,
+    beside: Sequence[str],
+    split_column: str | None,
+    columns: dict[str, Any],
+) -> tuple[ScoreTable, tuple[str, ...]]:
+    """The table, and the names of the columns that decide; `columns` goes to `load_score_table`."""
+    names = () if score is None else as_names(score, "score")
+    if not isinstance(table, ScoreTable):
+        if score is not None:
+            columns.setdefault("scores", tuple(dict.fromkeys((*names, *beside))))
+        calibrated, optional = "calibration" in procedure.needs, (split_column,) if split_column else ()
+        table = load_score_table(table, calibrated=calibrated, optional=optional, **columns)
+    if score is not None:
+        return table, names
+    names = tuple(column for column in table.scores if column not in beside)
+    if procedure.columns == "one" and len(names) != 1:
+        raise InputError(
+            f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one "
+            "that decides before looking at results"
+        )
+    return table, names
+
+
+def _check_split(table: ScoreTable, split_column: str | None) -> None:
+    """Check that a column which says what learns holds 1, 0 or blanks."""
+    if split_column is None:
+        return
+    split = table.values(split_column, "calibration")
+    odd = split[~(np.isnan(split) | np.isin(split, (0, 1)))]
+    if odd.size:
+        raise InputError(f"split_column {split_column!r} holds {odd[0]:g}; it must hold 1, 0 or blanks")
 
 
 def _check_columns(

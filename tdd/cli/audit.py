@@ -50,35 +50,7 @@ def _add_audit(commands: Any) -> None:
             "--fail-on-detection",
         ),
     )
-    audit.add_argument(
-        "model", nargs="*", help="checkpoint folder, GGUF file or hub id; several for --method jmcs and --method jecs"
-    )
-    audit.add_argument("--candidates", metavar="FILE", help="texts to decide on")
-    audit.add_argument(
-        "--lm-eval",
-        nargs="+",
-        metavar="SAMPLES",
-        help="no model: decide on the items in samples that lm-evaluation-harness logged (samples_*.jsonl, or a folder "
-        "of them), by the log-probabilities there; --calibration, --members and reference:model=SAMPLES too. "
-        "Scores: loss_per_byte (default), choice_loss, reference",
-    )
-    audit.add_argument(
-        "--flagged",
-        metavar="FILE",
-        help="ids of the candidates that a decontamination tool flagged by n-grams: decide on these alone",
-    )
-    audit.add_argument(
-        "--calibration-flagged",
-        metavar="FILE",
-        help="ids of the calibration texts that the same rule flagged; without them the verdict is withheld, unless "
-        '"independent" asserts that flags are independent of the scores under the null',
-    )
-    audit.add_argument(
-        "--calibration",
-        metavar="FILE",
-        help="texts of the same kind for which the null holds: known NOT to be in the training data (ptdi), known to "
-        "be in it (td4eval, jmcs, jecs); ktd needs none",
-    )
+    _add_items(audit)
     audit.add_argument(
         "--score",
         action="append",
@@ -126,6 +98,39 @@ def _add_audit(commands: Any) -> None:
     add_shard(audit)
     add_distributed(audit)
     page_option(audit)
+
+
+def _add_items(audit: Any) -> None:
+    """What is audited, and on what."""
+    audit.add_argument(
+        "model", nargs="*", help="checkpoint folder, GGUF file or hub id; several for --method jmcs and --method jecs"
+    )
+    audit.add_argument("--candidates", metavar="FILE", help="texts to decide on")
+    audit.add_argument(
+        "--lm-eval",
+        nargs="+",
+        metavar="SAMPLES",
+        help="no model: decide on the items in samples that lm-evaluation-harness logged (samples_*.jsonl, or a folder "
+        "of them), by the log-probabilities there; --calibration, --members and reference:model=SAMPLES too. "
+        "Scores: loss_per_byte (default), choice_loss, reference",
+    )
+    audit.add_argument(
+        "--flagged",
+        metavar="FILE",
+        help="ids of the candidates that a decontamination tool flagged by n-grams: decide on these alone",
+    )
+    audit.add_argument(
+        "--calibration-flagged",
+        metavar="FILE",
+        help="ids of the calibration texts that the same rule flagged; without them the verdict is withheld, unless "
+        '"independent" asserts that flags are independent of the scores under the null',
+    )
+    audit.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="texts of the same kind for which the null holds: known NOT to be in the training data (ptdi), known to "
+        "be in it (td4eval, jmcs, jecs); ktd needs none",
+    )
 
 
 def _add_select(commands: Any) -> None:

@@ -7,12 +7,10 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from tdd.kernels.set_statistics import Statistic
-from tdd.probe.inputs import Baseline
+from tdd.probe.inputs import FurtherOptions
 from tdd.probe.probe import Probe
-from tdd.procedures.ptdi import ProportionName
 from tdd.runs.display import progress_bar
-from tdd.scoring.how import Run, RunOptions, as_run, split_options
+from tdd.scoring.how import Run, as_run, split_options
 from tdd.scoring.models import find_model, provenance_of
 from tdd.validate import InputError
 
@@ -20,18 +18,11 @@ _UNUSED = ("devices", "shard_params", "store", "job", "on_batch")
 """Fields of `Run`: one device looks at one checkpoint after the other, and the run folder is what continues."""
 
 
-class CheckpointOptions(RunOptions, total=False):
+class CheckpointOptions(FurtherOptions, total=False):
     """The further options of `over_checkpoints`; see `Probe`."""
 
     score: str
     alpha: float
-    canaries: Any
-    canary_reference: Any
-    proportion: ProportionName
-    baseline: Baseline
-    statistic: Statistic
-    num_draws: int
-    grad_norms: bool
     seed: int
 
 

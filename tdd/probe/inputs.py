@@ -15,6 +15,7 @@ import numpy as np
 from tdd.kernels.set_statistics import STATISTICS, Statistic
 from tdd.procedures.ptdi import ProportionName
 from tdd.scoring.buckets import plan
+from tdd.scoring.how import RunOptions
 from tdd.scoring.scores.score import parse_score
 from tdd.scoring.tokenise import token_ids
 from tdd.texts import load_texts
@@ -220,7 +221,19 @@ _MOST_LABELS = 2**32
 """Bytes of the table of relabellings."""
 
 
-@dataclasses.dataclass(frozen=True)
+class FurtherOptions(RunOptions, total=False):
+    """The further options of `tdd.Probe`."""
+
+    canaries: Any
+    canary_reference: Any
+    grad_norms: bool
+    proportion: ProportionName
+    baseline: Baseline
+    statistic: Statistic
+    num_draws: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeOptions:
     """Options that, with model and texts, decide the numbers of a probe; see `tdd.Probe`.
 
@@ -231,13 +244,13 @@ class ProbeOptions:
     alpha: float
     every: int
     num_steps: int | None
-    grad_norms: bool
-    proportion: ProportionName
-    baseline: Baseline
-    statistic: Statistic
-    num_draws: int
+    grad_norms: bool = False
+    proportion: ProportionName = "storey"
+    baseline: Baseline = "first"
+    statistic: Statistic = "combined"
+    num_draws: int = 9_999
     max_length: int | None
-    long_texts: Literal["error", "truncate"]
+    long_texts: str
     token_budget: int
     seed: int
 

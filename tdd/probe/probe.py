@@ -6,25 +6,29 @@ import logging
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import jax
 import numpy as np
 
 from tdd.device_kinds import default_platform
-from tdd.kernels.set_statistics import Statistic, labellings
+from tdd.kernels.set_statistics import labellings
 from tdd.placement import everywhere
 from tdd.probe import folder as folders
 from tdd.probe.evidence import ITEMS, AlarmHistory, Evidence, ProbeRecord, ProbeResult, ProbeState, SetEvidence, as_step
-from tdd.probe.inputs import ROLES, Baseline, ProbeOptions, check_reachable, lay_out, num_texts, read_roles
+from tdd.probe.inputs import ROLES, FurtherOptions, ProbeOptions, check_reachable, lay_out, num_texts, read_roles
 from tdd.probe.program import Program, as_language_model
 from tdd.procedures import anytime
-from tdd.procedures.ptdi import GUARANTEES, ProportionName
+from tdd.procedures.ptdi import GUARANTEES
 from tdd.records import Guarantee
-from tdd.scoring.buckets import check_budget, check_max_length, default_budget
+from tdd.scoring.buckets import check_max_length
+from tdd.scoring.how import Run, RunOptions, as_run, split_options
 from tdd.validate import InputError
 
 _logger = logging.getLogger("tdd")
+
+_UNUSED = ("device", "devices", "shard_params", "dtype", "store", "job", "on_batch")
+"""Fields of `Run`: the parameters of a look lie where the training has them, in its own types."""
 
 
 class Probe(AlarmHistory):
@@ -62,19 +66,23 @@ class Probe(AlarmHistory):
       every: steps between looks; step 0 counts.
       num_steps: steps of the whole run, which spreads the level evenly over its looks; None if unknown: then early
         looks may use more of it.
-      canaries: sequences that were planted in the training data.
-      canary_reference: sequences made in the same way and not planted; their number limits the exposure.
-      grad_norms: whether quantiles of the suspects' gradient norms are computed: three to four times a forward pass.
-      proportion: PTDI's estimator of the fraction of members: "storey", "none" or "subtraction".
-      baseline: "first": later looks test what the scores of the first look do not explain, which removes most of the
-        differences between texts; "none".
-      statistic: of the set; see `tdd.kernels.set_statistics.set_statistics`.
-      num_draws: relabellings of the set's test. Memory (num_draws + 1) (m + n) bytes.
-      max_length: most tokens of a text; by default the model's own limit.
-      long_texts: "error", or "truncate": the first tokens of a longer text are scored.
-      token_budget: tokens a micro-batch, 2,048 on CPU and 16,384 elsewhere by default.
       seed: random seed of the relabellings and of the order of the texts.
       name: shown in reports.
+      run: how to run, `tdd.Run`; of its fields a probe has those below.
+      **options: what else is watched, how it is tested, and fields of `tdd.Run` in the place of those of `run`:
+
+        - canaries: sequences that were planted in the training data; canary_reference: sequences made in the same way
+          and not planted, whose number limits the exposure.
+        - grad_norms: whether quantiles of the suspects' gradient norms are computed: three to four times a forward
+          pass.
+        - proportion: PTDI's estimator of the fraction of members: "storey" (the default), "none" or "subtraction".
+        - baseline: "first" (the default): later looks test what the scores of the first look do not explain, which
+          removes most of the differences between texts; "none".
+        - statistic: of the set; see `tdd.kernels.set_statistics.set_statistics`.
+        - num_draws: relabellings of the set's test (9,999). Memory (num_draws + 1) (m + n) bytes.
+        - max_length: most tokens of a text; by default the model's own limit.
+        - long_texts: "error" (the default), or "truncate": the first tokens of a longer text are scored.
+        - token_budget: tokens a micro-batch, 2,048 on CPU and 16,384 elsewhere by default.
 
     Attributes:
       history: `ProbeRecord` of each look.
@@ -106,43 +114,38 @@ class Probe(AlarmHistory):
         alpha: float = 0.05,
         every: int = 500,
         num_steps: int | None = None,
-        canaries: Any = None,
-        canary_reference: Any = None,
-        grad_norms: bool = False,
-        proportion: ProportionName = "storey",
-        baseline: Baseline = "first",
-        statistic: Statistic = "combined",
-        num_draws: int = 9_999,
-        max_length: int | None = None,
-        long_texts: Literal["error", "truncate"] = "error",
-        token_budget: int | None = None,
         seed: int = 0,
         name: str = "probe",
+        run: Run | None = None,
+        **options: Unpack[FurtherOptions],
     ) -> None:
-        model = as_language_model(lm, max_length)
-        options = ProbeOptions(
-            score=score, alpha=alpha, every=every, num_steps=num_steps, grad_norms=grad_norms, proportion=proportion,
-            baseline=baseline, statistic=statistic, num_draws=num_draws, long_texts=long_texts, seed=seed,
-            max_length=check_max_length(max_length, model.max_length),
-            token_budget=default_budget(default_platform()) if token_budget is None else check_budget(token_budget),
+        how, further = _split(run, options)
+        model = as_language_model(lm, how.max_length)
+        extra = {role: further.pop(role, None) for role in ROLES[2:]}
+        chosen = ProbeOptions(
+            score=score, alpha=alpha, every=every, num_steps=num_steps, seed=seed,
+            max_length=check_max_length(how.max_length, model.max_length), long_texts=how.long_texts or "error",
+            token_budget=how.budget(default_platform()), **further,
         )  # fmt: skip
-        sources = dict(zip(ROLES, (suspect, reference, canaries, canary_reference), strict=True))
-        limit, truncate = options.max_length, long_texts == "truncate"
+        sources = {"suspect": suspect, "reference": reference, **extra}
+        limit, truncate = chosen.max_length, chosen.long_texts == "truncate"
         self.roles = read_roles(sources, tokenizer, limit=limit, truncate=truncate, vocab_size=model.vocab_size)
         self.sizes = m, n, _, _ = num_texts(self.roles)
-        self.name, self.options = str(name), options
-        self.alpha, self.every, self.num_looks = options.alpha, options.every, options.num_looks
-        check_reachable(m, n, options.num_draws, self.alpha, num_looks=self.num_looks)
+        self.name, self.options = str(name), chosen
+        self.alpha, self.every, self.num_looks = chosen.alpha, chosen.every, chosen.num_looks
+        check_reachable(m, n, chosen.num_draws, self.alpha, num_looks=self.num_looks)
         self.identify(())
         rows = [row for role in self.roles.values() for row in role.tokens]
-        budget, seed = options.token_budget, options.seed
-        self._layout = lay_out(rows, budget=budget, limit=limit, seed=seed)
-        self._gradients = lay_out(rows[:m], budget=-(-budget // 2), limit=limit, seed=seed) if grad_norms else None
-        self._program = Program(model, score, self.sizes, self.alpha, proportion, max(int(row.max()) for row in rows))
+        largest = max(int(row.max()) for row in rows)
+        layout = {"limit": limit, "seed": chosen.seed}
+        self._layout = lay_out(rows, budget=chosen.token_budget, **layout)
+        half = -(-chosen.token_budget // 2)
+        self._gradients = lay_out(rows[:m], budget=half, **layout) if chosen.grad_norms else None
+        self._program = Program(model, chosen.score, self.sizes, self.alpha, chosen.proportion, largest)
         self._rule = SetEvidence(
-            m, m + n, options.num_draws, self.alpha, self.num_looks, baseline == "first", statistic
+            m, m + n, chosen.num_draws, self.alpha, self.num_looks, chosen.baseline == "first", chosen.statistic
         )
-        self._labels = np.asarray(labellings(m, n, options.num_draws, seed))
+        self._labels = np.asarray(labellings(m, n, chosen.num_draws, chosen.seed))
         self.history: list[ProbeRecord] = []
         self.state: ProbeState = jax.device_get(self.init())
 
@@ -301,6 +304,21 @@ class Probe(AlarmHistory):
                 "valid, but the level is spent, so that a new leak will hardly raise an alarm"
             )
         return tuple(warnings)
+
+
+def _split(run: Run | None, options: Mapping[str, Any]) -> tuple[Run, dict[str, Any]]:
+    """How to run, and the further options of a probe.
+
+    Raises:
+      InputError: an option that there is not; a field of `Run` that a probe has no use for.
+    """
+    fields, further = split_options(options)
+    known = [name for name in FurtherOptions.__annotations__ if name not in RunOptions.__annotations__]
+    if unknown := [name for name in further if name not in known]:
+        raise InputError(f"there is no option {unknown[0]!r} of a probe; there are {', '.join(known)}, and tdd.Run's")
+    how = as_run(run, fields)
+    how.check_unused(_UNUSED, "a probe, which looks at the parameters where they lie")
+    return how, further
 
 
 def _on_host(tree: Any) -> Any:

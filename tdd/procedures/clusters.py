@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Hashable, Sequence
-from typing import Any, Literal
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -91,6 +91,17 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
 ]
 
 
+_OF_UNIT = {"aggregate": ("cluster", kernel.AGGREGATES), "sizes": ("item", ("informative", "uninformative"))}
+"""Options of one unit alone: the unit, and their choices, the default first."""
+
+
+class UnitOptions(TypedDict, total=False):
+    """The options of `cluster_ptdi` that belong to one unit."""
+
+    aggregate: Literal["mean", "median", "min"]
+    sizes: Literal["informative", "uninformative"]
+
+
 def cluster_ptdi(
     calibration: Any,
     scores: Any,
@@ -99,13 +110,12 @@ def cluster_ptdi(
     *,
     alpha: Any,
     unit: Literal["cluster", "item", "drawn"] = "cluster",
-    aggregate: Literal["mean", "median", "min"] = "mean",
     proportion: Literal["none", "storey", "subtraction"] = "storey",
     eta: Any = 0.05,
-    sizes: Literal["informative", "uninformative"] = "informative",
     key: jax.Array | None = None,
     calibration_mask: Any = None,
     mask: Any = None,
+    **options: Unpack[UnitOptions],
 ) -> ClusterSelection:
     """Select candidates that were in the training data from items that come in clusters.
 
@@ -134,21 +144,25 @@ def cluster_ptdi(
       clusters: [m] labels. No label may occur on both sides.
       alpha: level in (0, 1); may be traced.
       unit: unit of decision.
-      aggregate: score of a cluster, for "cluster": the mean is best if all items of a cluster are members or none is,
-        the minimum if one passage reveals a book.
       proportion: as in `tdd.ptdi`, over clusters or drawn items; not used by "item".
       eta: as in `tdd.ptdi`.
-      sizes: whether the sizes of clusters may be related to the scores; for "item" only.
       key: PRNG key, for "drawn" only.
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
+      **options: of one unit alone:
+
+        - aggregate: score of a cluster, for "cluster": "mean" (the default) is best if all items of a cluster are
+          members or none is, "min" if one passage reveals a book; "median".
+        - sizes: for "item", whether the sizes of clusters may be related to the scores: "informative" (the default) or
+          "uninformative".
 
     Returns:
       `ClusterSelection`. NaN scores are left out of their cluster; a cluster without a score is left out of C. Cost:
       O((n + m) log(n + m)); compiled anew for other numbers of clusters.
 
     Raises:
-      InputError: as `tdd.ptdi`, missing or unhashable labels, a cluster on both sides, a missing key, unknown options.
+      InputError: as `tdd.ptdi`, missing or unhashable labels, a cluster on both sides, a missing key, unknown options,
+        an option of another unit.
 
     >>> selection = cluster_ptdi(
     ...     [5.0, 6.0, 7.0, 9.0], [1.0, 2.0, 8.0], ["a", "a", "b", "c"], ["d", "d", "e"], alpha=0.5, proportion="none")
@@ -156,9 +170,8 @@ def cluster_ptdi(
     ([True, True, False], [0.25, 0.25, 0.75])
     """
     arrays.check_choice(unit, CLUSTER_UNITS, "unit")
-    arrays.check_choice(aggregate, kernel.AGGREGATES, "aggregate")
     arrays.check_choice(proportion, tuple(_SOURCES), "proportion")
-    arrays.check_choice(sizes, ("informative", "uninformative"), "sizes")
+    chosen = _of_unit(unit, options)
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     sides = (
         as_labels(calibration_clusters, calibration, "calibration_clusters"),
@@ -170,15 +183,17 @@ def cluster_ptdi(
     places: tuple[dict[Hashable, int], ...] = ({}, {})
     labels = tuple(jnp.asarray(label_indices(side, place)) for side, place in zip(sides, places, strict=True))
     counts = tuple(map(len, places))
-    options: dict[str, Any] = {"alpha": alpha, "proportion": proportion, "eta": eta}
+    scaled: dict[str, Any] = {"alpha": alpha, "proportion": proportion, "eta": eta}
     if unit == "cluster":
-        first, second = _aggregated((calibration, scores), (calibration_mask, mask), labels, counts, aggregate)
-        selection = ptdi(first.scores, second.scores, calibration_mask=first.valid, mask=second.valid, **options)
+        first, second = _aggregated(
+            (calibration, scores), (calibration_mask, mask), labels, counts, chosen["aggregate"]
+        )
+        selection = ptdi(first.scores, second.scores, calibration_mask=first.valid, mask=second.valid, **scaled)
         guarantee = GUARANTEES[f"cluster/{proportion}"]
         return _of_clusters(selection, scores, mask, labels[1], second.size, guarantee=guarantee)
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
     if unit == "item":
-        return _items(*samples, *masks, *labels, level_operand(alpha), num_clusters=counts, sizes=sizes)
+        return _items(*samples, *masks, *labels, level_operand(alpha), num_clusters=counts, sizes=chosen["sizes"])
     arrays.check_key(key, 'unit="drawn"')
     assert key is not None
     (own_index, own_some), (index, some) = (
@@ -187,8 +202,20 @@ def cluster_ptdi(
             samples, masks, labels, jax.random.split(key), counts, strict=True
         )
     )
-    selection = ptdi(samples[0][own_index], samples[1][index], calibration_mask=own_some, mask=some, **options)
+    selection = ptdi(samples[0][own_index], samples[1][index], calibration_mask=own_some, mask=some, **scaled)
     return _of_draws(selection, scores, index, some, labels[1], guarantee=GUARANTEES[f"drawn/{proportion}"])
+
+
+def _of_unit(unit: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of units by name, with defaults."""
+    for name, value in options.items():
+        if name not in _OF_UNIT:
+            raise InputError(f"there is no option {name!r}; those of a unit are {', '.join(_OF_UNIT)}")
+        owner, choices = _OF_UNIT[name]
+        arrays.check_choice(value, choices, name)
+        if unit != owner:
+            raise InputError(f"{name}={value!r} belongs to unit={owner!r}, not to unit={unit!r}; leave it out")
+    return {name: choices[0] for name, (_, choices) in _OF_UNIT.items()} | {**options}
 
 
 def _aggregated(samples: Any, masks: Any, labels: Any, sizes: Any, aggregate: str) -> list[Any]:

@@ -59,7 +59,7 @@ GUARANTEES: dict[str, Guarantee] = {
     "closed": Guarantee.finite_sample("FDR <= alpha", PAIRS, f"{_REN}, decided by Xu et al. (2025)", "one"),
     "conformal, none": Guarantee.finite_sample("FDR <= alpha * m0/m", _MADE_ALIKE, "PTDI eq. 7 and 9 on -W"),
     "conformal, storey": Guarantee.finite_sample("FDR <= alpha", _MADE_ALIKE, "Bates et al. (2023), theorem 3, on -W"),
-    **{f"conformal, {name}": _of_ptdi(name) for name in ("subtraction", *ptdi.WITH_MEMBERS, "jackknife")},
+    **{f"conformal, {name}": _of_ptdi(name) for name in ("subtraction", *ptdi.WITH_MEMBERS)},
     "ktd, k = 1": Guarantee.finite_sample("FDR <= alpha", PAIRS, _KNOCKOFF_PLUS),
     "ktd, k = 1, offset=0": Guarantee.finite_sample("E[V/(R + 1/alpha)] <= alpha; not the FDR", PAIRS, _MODIFIED),
     "ktd, k > 1": Guarantee(
@@ -197,7 +197,7 @@ def ktd(
         )
         _check_same_number("calibration_knockoffs", calibration_knockoffs, knockoffs)
         proportion = proportion or "storey"
-        arrays.check_choice(proportion, PROPORTIONS, "proportion")
+        ptdi.check_proportion(proportion)
     for name, value in (("members", members), ("members_knockoffs", members_knockoffs)):
         if (value is not None) != (proportion in ptdi.WITH_MEMBERS):
             raise InputError(
@@ -359,12 +359,11 @@ class KTD(WithOption):
             )
         if self.rule == "conformal":
             object.__setattr__(self, "proportion", "storey" if self.proportion is None else self.proportion)
-            check_options(self, proportion=PROPORTIONS)
+            ptdi.check_proportion(self.proportion)
             if self.proportion in ptdi.WITH_MEMBERS:
                 raise InputError(
                     f"proportion={self.proportion!r} needs known members with knockoffs of their own, which only "
-                    "the function tdd.ktd(members=, members_knockoffs=) takes; use 'storey', 'subtraction', 'none' or "
-                    "'jackknife'"
+                    "the function tdd.ktd(members=, members_knockoffs=) takes; use 'storey', 'subtraction' or 'none'"
                 )
 
     @property

@@ -29,7 +29,7 @@ class Procedure(KnownFields, abc.ABC):
 
     Subclasses are frozen dataclasses whose fields are the options; `__post_init__` raises an `InputError` for one out
     of range. With `name`, `guarantee` and `select` defined, `tdd.select`, `tdd.run_audit`, `tdd.study.run`,
-    `tdd.expected_power`, the report and the table of guarantees accept it.
+    `tdd.study.expected_power`, the report and the table of guarantees accept it.
 
     Attributes:
       name: name of the procedure without options; one word.

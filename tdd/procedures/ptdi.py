@@ -23,8 +23,8 @@ from tdd.procedures.calls import (
 from tdd.records import Difference, Guarantee, Selection
 from tdd.validate import InputError, arrays
 
-ProportionName = Literal["none", "subtraction", "storey", "moment", "moment_paper", "jackknife"]
-PROPORTIONS = ("none", "subtraction", "storey", "moment", "moment_paper", "jackknife")
+ProportionName = Literal["none", "subtraction", "storey", "moment", "moment_paper"]
+PROPORTIONS = ("none", "subtraction", "storey", "moment", "moment_paper")
 WITH_MEMBERS = ("moment", "moment_paper")
 """Estimates that need known members."""
 
@@ -68,16 +68,6 @@ GUARANTEES: dict[str, Guarantee] = {
         _MANY,
         "asymptotic",
         "PTDI eq. 13, proposition 2 and theorem 4, as in the paper",
-    ),
-    "jackknife": Guarantee(
-        "FDR <= alpha in the limit of many items",
-        (
-            *_EXCHANGEABLE,
-            "the density of the candidates' p-values is continuous at 1",
-            "eta is small, and there are many calibration items and candidates in the region that it makes",
-        ),
-        "asymptotic",
-        "tdd.kernels.proportion.jackknife (own); Chen (1999); Schucany & Sommers (1977)",
     ),
 }
 
@@ -131,9 +121,6 @@ def ptdi(
         where it was measured.
       "moment_paper": the paper's own, pi clipped to [0, 1 - eps]; asymptotic, and it does not hold its level at small
         sizes: FDR .273 at alpha = .1 for n = n1 = m = 20 and members half a standard deviation away.
-      "jackknife": the density of the p-values at 1, its bias removed by a jackknife over two bandwidths; asymptotic.
-        Our construction (`tdd.kernels.proportion.jackknife`): the paper's second version names one whose definition we
-        do not have.
     The factor 1 - pi may exceed 1; capping it would void the guarantee.
 
     Differs from the paper (`DIFFERENCES`): eq. 8-9, whose level the subtraction estimate does not hold exactly; eq. 12,
@@ -146,7 +133,7 @@ def ptdi(
         JAX array may be traced and has a tolerance of four machine epsilons.
       proportion: estimator of the proportion of members.
       eta: fraction of the calibration scores in the region of presumed non-members ("subtraction", "storey", and
-        "moment" where it takes Storey's estimate), or the bandwidth of "jackknife".
+        "moment" where it takes Storey's estimate).
       members: [n1] loss-like scores of known members, for "moment" and "moment_paper".
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
@@ -162,7 +149,7 @@ def ptdi(
     >>> selection.selected.tolist()
     [True, True, False]
     """
-    arrays.check_choice(proportion, PROPORTIONS, "proportion")
+    check_proportion(proportion)
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     if (members is None) == (proportion in WITH_MEMBERS):
         raise InputError(
@@ -228,13 +215,18 @@ def estimated(
     storey = functools.partial(proportions.storey, ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
     if proportion == "storey":
         return storey()
-    if proportion == "jackknife":
-        return proportions.jackknife(ranked.rank, ranked.valid, n, eta=eta, max_rank=max_rank)
     if proportion == "subtraction":
         return proportions.subtraction(calibration, scores, eta=eta, **masks)
     if proportion == "moment":
         return proportions.moment(*values, **masks, otherwise=storey())
     return proportions.moment_paper(*values, **masks)
+
+
+def check_proportion(name: Any) -> None:
+    """Check the name of an estimator of the proportion."""
+    if name == "jackknife":
+        raise InputError('proportion="jackknife" is no more: it gave nothing over "storey"; use proportion="storey"')
+    arrays.check_choice(name, PROPORTIONS, "proportion")
 
 
 def subtraction_bound(alpha: float, selection: Selection) -> float:

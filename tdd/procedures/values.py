@@ -23,9 +23,9 @@ class PTDI(WithOption):
     """`tdd.ptdi`, or `tdd.cluster_ptdi` if the evidence comes in clusters.
 
     Attributes:
-      proportion: estimator of the proportion of members, "none", "subtraction", "storey", "moment" (our variant),
-        "moment_paper" or "jackknife".
-      eta: fraction of the calibration scores in the region of presumed non-members, or the bandwidth of "jackknife".
+      proportion: estimator of the proportion of members, "none", "subtraction", "storey", "moment" (our variant) or
+        "moment_paper".
+      eta: fraction of the calibration scores in the region of presumed non-members.
       unit: unit of decision if items come in clusters, "cluster", "item" or "drawn".
 
     Raises:
@@ -41,7 +41,8 @@ class PTDI(WithOption):
     unit: Literal["cluster", "item", "drawn"] = "cluster"
 
     def __post_init__(self) -> None:
-        check_options(self, proportion=ptdi.PROPORTIONS, unit=CLUSTER_UNITS)
+        ptdi.check_proportion(self.proportion)
+        check_options(self, unit=CLUSTER_UNITS)
         arrays.check_level(self.eta, "eta")
         if self.unit == "item":
             for name in ("proportion", "eta"):

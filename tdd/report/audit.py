@@ -33,7 +33,7 @@ _LEVELS = {
     "one": "may be compared with this level alone; at another level they are others",
 }
 _STEP_UPS = {
-    *(f"ptdi/{proportion}" for proportion in ("none", "storey", "subtraction", "moment", "moment_paper", "jackknife")),
+    *(f"ptdi/{proportion}" for proportion in ("none", "storey", "subtraction", "moment", "moment_paper")),
     *("jmcs/bh", "jmcs/storey", "td4eval/pooled_rank", "td4eval/split_weights"),
 }
 """Procedures that compare the p-values of single items with the line t·pi0/alpha."""
@@ -404,7 +404,7 @@ def _errors(decision: Mapping[str, Any]) -> str:
 def _proportion(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The estimated proportion of members, or of clean items, where the procedure estimates it."""
     method, value = decision["method"], decision["proportion"]
-    if not any(name in method for name in ("storey", "subtraction", "moment", "jackknife", "jecs")):
+    if not any(name in method for name in ("storey", "subtraction", "moment", "jecs")):
         return []
     what = "members" if decision["null"] == "nonmember" else "clean items"
     shown = f"{value:.3f}" if value >= 0 else f"0 (estimate {value:.3f})"

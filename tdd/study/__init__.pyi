@@ -16,5 +16,11 @@ from .methods import StudyMethod as StudyMethod
 from .methods import method as method
 from .pool import Pool as Pool
 from .pool import resample as resample
+from .power.exchange import expected_exchange_power as expected_exchange_power
+from .power.expected import expected_power as expected_power
+from .power.scores import LabelledScores as LabelledScores
+from .power.scores import NormalScores as NormalScores
+from .power.shards import ShardEffect as ShardEffect
+from .power.shards import ShardLogProbs as ShardLogProbs
 from .results import QUANTILES as QUANTILES
 from .results import StudyResult as StudyResult

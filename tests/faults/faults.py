@@ -59,20 +59,6 @@ CONFORMAL = (
         ("tests/procedures/test_ptdi.py", *_law("proportion.storey")),
     ),
     Fault(
-        "proportion: the jackknife's second bandwidth is missing",
-        "kernels/proportion.py",
-        "2 * power(of, real, k) / narrow - power(of, real, k / 2) / wide",
-        "power(of, real, k) / narrow + 0 * power(of, real, k / 2) / wide",
-        _law("proportion.jackknife"),
-    ),
-    Fault(
-        "proportion: the jackknife forgets that calibration items are few",
-        "kernels/proportion.py",
-        "spread * (1 / size + 1 / jnp.maximum(n, 1).astype(dtype))",
-        "spread * (1 / size)",
-        _law("proportion.jackknife"),
-    ),
-    Fault(
         "proportion: ties at tau are in the region",
         "kernels/proportion.py",
         "of_calibration.valid & (of_calibration.less >= below_region)",

@@ -11,7 +11,6 @@ from tdd.kernels import permutation, randomization
 
 p_value = jax.jit(permutation.p_value)
 complete_p_value = jax.jit(permutation.complete_p_value)
-monte_carlo_p_value = jax.jit(permutation.monte_carlo_p_value, static_argnames=("num_draws", "num_permutations"))
 randomized = jax.jit(randomization.shard_randomization, static_argnames=("num_draws", "tolerance"))
 permuted = jax.jit(randomization.shard_permutation, static_argnames="tolerance")
 
@@ -49,29 +48,6 @@ def test_no_draws_and_nan():
     assert float(complete_p_value(1.0, np.array([np.nan], np.float32)).p_value) == 1
     # rounding may not make the list forget the identity
     assert float(complete_p_value(1.0, np.array([0.5, 0.9], np.float32), tolerance=0.0).p_value) == 0.5
-
-
-def test_exact_monte_carlo_lies_below_the_upper_bound_and_above_its_share():
-    x = np.arange(31)
-    p = np.asarray(monte_carlo_p_value(x, num_draws=30, num_permutations=120))
-    assert (p <= (x + 1) / 31).all()
-    assert (p >= (x + 1) / 31 - 1 / 120 - 1e-6).all()
-    assert p[-1] == 1
-    assert np.isnan(monte_carlo_p_value(np.array([-1, 31]), num_draws=30, num_permutations=120)).all()
-    assert float(monte_carlo_p_value(0, num_draws=0, num_permutations=1)) == 1
-    # one permutation: every draw is the identity, only x = B can happen
-    assert float(monte_carlo_p_value(4, num_draws=5, num_permutations=1)) == 0
-    for bad in ((-1, 3), (3, 0)):
-        with pytest.raises(ValueError, match="num_draws"):
-            permutation.monte_carlo_p_value(0, num_draws=bad[0], num_permutations=bad[1])
-
-
-def test_the_integral_agrees_with_the_average(monkeypatch):
-    exact = permutation._averaged_binomial.__wrapped__(60, 50_000)
-    monkeypatch.setattr(permutation, "_EXACT_TERMS", 0)
-    np.testing.assert_allclose(permutation._averaged_binomial.__wrapped__(60, 50_000), exact, rtol=1e-6)
-    many = permutation._averaged_binomial.__wrapped__(1000, 10**12)
-    np.testing.assert_allclose(many, np.arange(1, 1002) / 1001, rtol=1e-8)
 
 
 def shards(seed, r, k, ties):

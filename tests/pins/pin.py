@@ -36,7 +36,7 @@ import jax
 from tdd.cli import main as tdd_main
 from tdd.demo.data import demo_files
 
-MODULES = ("tdd", "tdd.study", "tdd.probe", "tdd.lab", "tdd.exchange", "tdd.on_ray")
+MODULES = ("tdd", "tdd.study", "tdd.procedures", "tdd.probe", "tdd.lab", "tdd.exchange", "tdd.on_ray")
 VOLATILE = {"fingerprint", "seconds", "command", "started", "finished", "date", "host", "cells", "git", "created"}
 TIMES = re.compile(r"\b\d+(\.\d+)? s\b|[\d,]+ a second")
 

@@ -42,6 +42,9 @@ def build(suspect=ROWS[:20], reference=ROWS[20:], lm=SMALL, **options):
         ({"statistic": "mean"}, "statistic must be one of"),
         ({"long_texts": "window"}, "long_texts must be one of 'error', 'truncate'"),
         ({"token_budget": 0}, "token_budget=0"),
+        ({"draws": 99}, "there is no option 'draws' of a probe; there are canaries, .*num_draws, and tdd.Run's"),
+        ({"dtype": "bfloat16"}, "dtype='bfloat16': of no use to a probe, which looks at the parameters where they lie"),
+        ({"run": tdd.Run(devices=2, store="s")}, "devices=2, store='s': of no use to a probe"),
         ({"max_length": 1}, "max_length=1"),
         ({"num_draws": 0}, "num_draws must be a whole number from 1"),
         (

@@ -94,9 +94,9 @@ def test_cross_fitting_selects_by_averaged_e_values():
     assert int(found.num_calibration) == 200
     e_values = np.nan_to_num(1 / np.asarray(found.p_values))
     np.testing.assert_array_equal(tdd.e_bh(np.where(e_values > 1, e_values, 0), 0.2).reject, found.selected)
-    value = tdd.CombinedScore("cross_fit")
+    value = tdd.procedures.CombinedScore("cross_fit")
     assert int(found.min_selections) == value.min_selections(200, 100, 30, 0.2) == 5
-    assert tdd.CombinedScore().min_selections(201, 100, 30, 0.2) == 5
+    assert tdd.procedures.CombinedScore().min_selections(201, 100, 30, 0.2) == 5
 
 
 @pytest.mark.slow("long")
@@ -106,7 +106,7 @@ def test_known_members_help_and_are_not_tested():
     assert helped.selected.shape == (100,)
     assert int(helped.num_tests) == 100
     assert found_of(helped) >= found_of(alone)
-    value = tdd.CombinedScore(learn_from="members")
+    value = tdd.procedures.CombinedScore(learn_from="members")
     assert value.needs == ("calibration", "members")
     evidence = tdd.Evidence(CALIBRATION, scores, members=MEMBERS)
     np.testing.assert_array_equal(value.select(evidence, 0.3).selected, helped.selected)

@@ -1,4 +1,4 @@
-"""`tdd.e_bh`, `tdd.conformal_e_values`, `tdd.average_e_values`: input, precision, transformations."""
+"""`tdd.e_bh`, `tdd.conformal_e_values`, `tdd.procedures.average_e_values`: input, precision, transformations."""
 
 import math
 

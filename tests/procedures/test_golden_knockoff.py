@@ -48,11 +48,11 @@ def test_threshold(case, offset, which):
 @of("multi_knockoff_threshold")
 def test_multi_threshold(case):
     inputs, params = case["inputs"], case["params"]
-    kappa = jnp.where(jnp.array(inputs["kappa_is_original"]), 0, 1)
     tau = jnp.array(inputs["tau"])
-    found = knockoff.multi_threshold(kappa, tau, params["q"], num_knockoffs=params["M"])
-    assert float(found) == case["expected"]["threshold"]
-    assert chosen((kappa == 0) & (tau >= found)) == case["expected"]["selected"]
+    signed = jnp.where(jnp.array(inputs["kappa_is_original"]), tau, -tau)
+    found = knockoff.select(signed, params["q"], num_knockoffs=params["M"])
+    assert float(found.threshold) == case["expected"]["threshold"]
+    assert chosen(found.reject) == case["expected"]["selected"]
 
 
 def test_multi_statistics():

@@ -96,8 +96,8 @@ def test_a_study():
 
 def test_expected_power():
     options = {"num_calibration": 999, "num_tests": 50, "member_share": 0.5, "repetitions": 100, "search": False}
-    scores = tdd.NormalScores(auc=0.999)
-    own, bh = (tdd.expected_power(scores, method=method, **options) for method in (ConformalBonferroni(), "bh"))
+    scores = tdd.study.NormalScores(auc=0.999)
+    own, bh = (tdd.study.expected_power(scores, method=method, **options) for method in (ConformalBonferroni(), "bh"))
     assert own.about["method"] == "conformal_bonferroni"
     assert 0.3 < own.rows[0]["power"] < bh.rows[0]["power"]
 
@@ -115,14 +115,14 @@ def test_what_needs_more_than_a_plan_draws(method, needs):
     with pytest.raises(
         tdd.InputError, match=rf"method '{method.label}' needs {needs}, which a power plan does not draw"
     ):
-        tdd.expected_power(tdd.NormalScores(0.9), method=method)
+        tdd.study.expected_power(tdd.study.NormalScores(0.9), method=method)
 
 
 def test_the_delta_of_a_conditional_selection():
     """The audit's, unless the procedure has its own."""
     by_name, by_text, by_value = (
         tdd.select(table(), alpha=0.1, method=method, delta=0.2)
-        for method in ("conditional", "conditional:delta=0.01", tdd.ConditionalBH(delta=0.01))
+        for method in ("conditional", "conditional:delta=0.01", tdd.procedures.ConditionalBH(delta=0.01))
     )
     assert by_name.run["options"]["calibration_delta"] == 0.2
     assert by_text.run["options"] == by_value.run["options"]
@@ -165,10 +165,10 @@ def test_what_cannot_be_traced_is_said():
         ("td4eval:combine=average,weights=0.25:0.75", tdd.TD4Eval("average", weights=(0.25, 0.75))),
         ("jmcs:rule=storey", tdd.JMCS("storey")),
         ("jecs:grid=0.3:0.5", tdd.JECS((0.3, 0.5))),
-        ("best_score", tdd.BestScore()),
-        ("combined_score:rule=cross_fit", tdd.CombinedScore("cross_fit")),
-        ("conditional:rule=dkwm,delta=0.1", tdd.ConditionalBH("dkwm", 0.1)),
-        ("weighted:rule=homogeneous", tdd.Weighted("homogeneous")),
+        ("best_score", tdd.procedures.BestScore()),
+        ("combined_score:rule=cross_fit", tdd.procedures.CombinedScore("cross_fit")),
+        ("conditional:rule=dkwm,delta=0.1", tdd.procedures.ConditionalBH("dkwm", 0.1)),
+        ("weighted:rule=homogeneous", tdd.procedures.Weighted("homogeneous")),
     ],
 )
 def test_a_procedure_as_text(text, value):
@@ -188,9 +188,10 @@ def test_a_procedure_as_text(text, value):
         ("ptdi:eta=2", "eta"),
         (
             "ptdi:proportion=best",
-            "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'moment_paper', 'jackknife'; got "
-            "'best'",
+            "proportion must be one of 'none', 'subtraction', 'storey', 'moment', 'moment_paper'; got 'best'",
         ),
+        ("ptdi:proportion=jackknife", 'gave nothing over "storey"; use proportion="storey"'),
+        ("ktd:rule=conformal,proportion=jackknife", 'gave nothing over "storey"; use proportion="storey"'),
         ("ptdi:unit=item,proportion=none", "proportion='none' has no use with unit='item'"),
         ("ktd:rule=multi,proportion=none", "proportion='none' belongs to rule 'conformal' of method 'ktd'"),
         ("jecs:grid=0.3:2", "grid"),

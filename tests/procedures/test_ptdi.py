@@ -58,7 +58,7 @@ def test_any_small_integers(calibration, scores, alpha, proportion):
     st.integers(0, 2**32 - 1),
     st.floats(0, 1),
     st.sampled_from([0.1, 0.25, 0.5]),
-    st.sampled_from(["storey", "subtraction", "jackknife"]),
+    st.sampled_from(["storey", "subtraction"]),
 )
 def test_theorem_3_scaled_p_values_select_no_less(seed, share, alpha, proportion):
     """If 0 < pi < 1 the scaled procedure selects all that BH selects, hence has no less power (PTDI, theorem 3).
@@ -84,35 +84,6 @@ def test_theorem_3_has_cases():
         assert (float(scaled.proportion) > 0) == pi_is_positive
         assert (int(scaled.num_selected) > int(plain.num_selected)) == pi_is_positive
         assert (int(scaled.num_selected) < int(plain.num_selected)) == (not pi_is_positive)
-
-
-@pytest.mark.parametrize("eta", [0.05, 0.3])
-def test_jackknife_is_the_density_at_one(eta):
-    """Against sums in double precision, and BH with that estimate."""
-    for seed, (n, m) in enumerate([SMALL, USUAL]):
-        rng = np.random.default_rng(seed)
-        calibration, scores = rng.normal(size=n), rng.normal(size=m) - 3 * (rng.random(m) < 0.5)
-        got = tdd.ptdi(calibration, scores, alpha=0.2, proportion="jackknife", eta=eta)
-        ranks, _ = ref.conformal_ranks(calibration, scores, "nonmember")
-        pi0 = ref.jackknife_pi0(ranks, n, eta)
-        assert float(got.proportion) == pytest.approx(1 - pi0, abs=1e-5)
-        p = np.array(ranks) / (n + 1)
-        passed = [k for k in range(1, m + 1) if np.sort(p)[k - 1] * pi0 <= 0.2 * k / m]
-        assert got.selected.tolist() == (p <= (np.sort(p)[passed[-1] - 1] if passed else 0)).tolist()
-        assert (got.guarantee.kind, got.method) == ("asymptotic", "ptdi/jackknife")
-
-
-def test_jackknife_has_mean_one_on_the_lattice_and_is_never_zero():
-    """One candidate at each rank: the density is 1; all candidates below: what is left is the correction."""
-    n, eta = 39, 0.2
-    lattice = np.arange(1, n + 2) / (n + 1)
-    weights = 2 * lattice**5 / np.mean(lattice**5) - lattice**2.5 / np.mean(lattice**2.5)
-    spread = np.mean(weights**2) * (1 / (n + 1) + 1 / n)
-    calibration = np.arange(n, dtype=float)
-    everywhere = tdd.ptdi(calibration, np.arange(n + 1) - 0.5, alpha=0.1, proportion="jackknife", eta=eta)
-    below = tdd.ptdi(calibration, np.full(n + 1, -1.0), alpha=0.1, proportion="jackknife", eta=eta)
-    assert float(everywhere.proportion) == pytest.approx(-spread, abs=1e-5)
-    assert 1 - float(below.proportion) == pytest.approx(spread, abs=0.02)
 
 
 def test_equality_is_decided_exactly_at_sizes_beyond_32_bits():

@@ -57,7 +57,7 @@ def test_the_advice_for_an_option_that_is_a_function_can_be_followed():
 
 @pytest.mark.parametrize("rule", ["simes", "dkwm", "monte_carlo", "asymptotic"])
 def test_given_the_calibration_sample_masked_items_do_not_count(rule):
-    value, key = tdd.ConditionalBH(rule, delta=0.2), jax.random.key(0)
+    value, key = tdd.procedures.ConditionalBH(rule, delta=0.2), jax.random.key(0)
     masked, plain = value.select(MASKED, 0.4, key), value.select(TAKEN_OUT, 0.4, key)
     assert masked.num_calibration == plain.num_calibration == 40
     if rule != "monte_carlo":  # its draws depend on the sizes
@@ -68,7 +68,7 @@ def test_given_the_calibration_sample_masked_items_do_not_count(rule):
 
 @pytest.mark.parametrize("rule", ["simes", "monte_carlo"])
 def test_given_the_calibration_sample_it_can_be_traced(rule):
-    value, key = tdd.ConditionalBH(rule), jax.random.key(0)
+    value, key = tdd.procedures.ConditionalBH(rule), jax.random.key(0)
     traced = jax.jit(lambda calibration, scores: value.select(tdd.Evidence(calibration, scores), 0.3, key))
     plain = value.select(tdd.Evidence(CALIBRATION, SCORES), 0.3, key)
     np.testing.assert_array_equal(traced(CALIBRATION, SCORES).selected, plain.selected)

@@ -69,10 +69,10 @@ def test_scores_of_versions_from_a_model():
 
 
 def test_planned_power_is_that_of_the_test():
-    """`tdd.expected_exchange_power` plans documents as shards and private versions as shuffles."""
+    """`tdd.study.expected_exchange_power` plans documents as shards and private versions as shuffles."""
     n, k, effect, repetitions = 12, 9, 0.6, 500
-    plan = tdd.expected_exchange_power(
-        tdd.ShardEffect(effect), num_shards=n, num_shuffles=k, test="rank_sum", search=False, repetitions=2_000
+    plan = tdd.study.expected_exchange_power(
+        tdd.study.ShardEffect(effect), num_shards=n, num_shuffles=k, test="rank_sum", search=False, repetitions=2_000
     )
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(repetitions, n, k + 1))

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from decoder_specs import POSITIONS, VOCABULARY, perturbed_model
+from padded_statistics import score_rows
 from word_tokenizer import word_tokenizer
 
 from tdd.records import TokenStats
 from tdd.scoring import programs
 from tdd.scoring.score import score
-from tdd.scoring.scores.score import parse_score, score_rows
+from tdd.scoring.scores.score import parse_score
 from tdd.validate import InputError
 
 NAMES = ("grad_norm", "grad_norm:reduction=mean")

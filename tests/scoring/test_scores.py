@@ -12,9 +12,9 @@ import pytest
 import rounding
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from padded_statistics import FIELDS, narrow, stats_of
+from padded_statistics import FIELDS, narrow, score_rows, stats_of
 
-from tdd.scoring.scores.score import OWN, SCORES, parse_score, score_rows
+from tdd.scoring.scores.score import OWN, SCORES, parse_score
 from tdd.validate import InputError
 
 ALL = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi", "grad_norm")

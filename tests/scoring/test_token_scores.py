@@ -7,6 +7,7 @@ import math
 
 import jax
 import numpy as np
+import padded_statistics
 import pytest
 from given_scores import with_given
 from padded_statistics import narrow, stats_of
@@ -15,7 +16,6 @@ from scored_models import log_p_of_tokens, random_texts, scored_model
 import tdd
 from tdd.records import TokenStats
 from tdd.scoring.corpus import Corpus, read_corpus
-from tdd.scoring.scores import score as score_module
 from tdd.scoring.scores.score import parse_score
 from tdd.validate import InputError
 
@@ -136,7 +136,7 @@ def score_rows(stats, name, log_frequency=None):
     score = parse_score(name)
     if score.name == "dc_pdd":
         score = dataclasses.replace(score, corpus=Corpus(log_frequency, V, tdd.load_texts(["a"])))
-    return score_module.score_rows(stats, score)
+    return padded_statistics.score_rows(stats, score)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tdd.audit.owner_versions import blind_p_value
-from tdd.kernels import permutation, randomization, rank_sum, student
+from tdd.kernels import randomization, rank_sum, student
 from tdd.procedures.exchangeability import exchangeability
 from tdd.procedures.owner import version_test
 
@@ -196,28 +196,6 @@ def test_permutation(law, r, budget):
         return (1 + above) / 20 if law is integers else above / 20
 
     guarantees.assert_not_super_uniform(p_values(strict, law, r, 19), LEVELS, budget)
-
-
-@pytest.mark.guarantee(checks=2 + 1)
-def test_exact_monte_carlo_with_few_permutations(budget):
-    """Draws with replacement out of the 6 orders of 3 examples: the correction is exact, and nothing less is valid."""
-
-    def one(key, *, exact_p):
-        values_key, own = jax.random.split(key)
-        values = jax.random.normal(values_key, (6,))
-        drawn = values[jax.random.randint(own, (11,), 0, 6)]
-        found = permutation.p_value(values[0], drawn)
-        if not exact_p:
-            return found.num_at_least / 11
-        return permutation.monte_carlo_p_value(found.num_at_least, num_draws=11, num_permutations=6)
-
-    p = guarantees.simulate(functools.partial(one, exact_p=True), seed=0)
-    levels = [float(permutation.monte_carlo_p_value(x, num_draws=11, num_permutations=6)) for x in (1, 4)]
-    for t in levels:
-        guarantees.assert_equals((p <= t * (1 + 1e-6)), t, budget)
-    guarantees.assert_not_super_uniform(
-        guarantees.simulate(functools.partial(one, exact_p=False), seed=0), (0.0,), budget
-    )
 
 
 @pytest.mark.slow("long")

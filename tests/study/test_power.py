@@ -1,4 +1,4 @@
-"""`tdd.expected_power` against closed forms, slow loops of its own and the general engine; its search; its messages."""
+"""`tdd.study.expected_power` against closed forms, slow loops and the general engine; its search; its messages."""
 
 import csv
 import dataclasses
@@ -24,11 +24,11 @@ SIZES = {"num_calibration": 39, "num_tests": 40}
 
 def plan(source=None, *, auc=0.9, sd_ratio=1.0, **options):
     options = {**SIZES, "member_share": 0.25, "alpha": [0.1, 0.2], "method": "bh", "search": False} | options
-    return tdd.expected_power(tdd.NormalScores(auc, sd_ratio) if source is None else source, **options)
+    return tdd.study.expected_power(tdd.study.NormalScores(auc, sd_ratio) if source is None else source, **options)
 
 
 def pooled(scores=SCORES, is_member=MEMBER, draw="auto", **options):
-    return plan(tdd.LabelledScores(scores, is_member, draw), **options)
+    return plan(tdd.study.LabelledScores(scores, is_member, draw), **options)
 
 
 def reference(rng, repetitions, n, m, targets, signal, alpha, spread=1.0, plus=1):
@@ -277,7 +277,7 @@ def test_smoothed_draws_err_less_than_plain_ones(law, monkeypatch):
 def test_without_replacement_no_item_comes_twice():
     """Knockoffs set nothing aside to calibrate: five candidates may be all five items under the null."""
     scores = np.arange(20.0).reshape(2, 10)
-    pool = ScorePool(tdd.LabelledScores(scores, np.arange(10) >= 5), "knockoffs", "nonmember")
+    pool = ScorePool(tdd.study.LabelledScores(scores, np.arange(10) >= 5), "knockoffs", "nonmember")
     assert pool.without_replacement(1, 6, 1)
     design = pool.design((1, 6), "nonmember", exact=True)
     few = dataclasses.replace(design, num_calibration=1, num_tests=6, num_targets=1)
@@ -311,15 +311,15 @@ def test_a_pool_of_ties_is_decided_as_its_ranks_are():
 
 
 def test_defaults_fit_the_pool():
-    source = tdd.LabelledScores(SCORES, MEMBER)
-    found = tdd.expected_power(source, alpha=[0.1, 0.2], repetitions=500)
+    source = tdd.study.LabelledScores(SCORES, MEMBER)
+    found = tdd.study.expected_power(source, alpha=[0.1, 0.2], repetitions=500)
     assert {(row["num_calibration"], row["num_tests"]) for row in found.rows} == {(60, 60)}
     assert [row["num_targets"] for row in found.rows[::2]] == [1, 3, 6, 12, 30, 60]
     assert not any(row["extrapolated"] for row in found.curve)
     assert found.about["method"] == "ptdi/storey"
     auc = (SCORES[MEMBER][:, None] < SCORES[~MEMBER]).mean()
     assert f"120 members, 120 non-members, AUC {auc:.3f}" in found.about["source"]
-    rounded = ScorePool(tdd.LabelledScores(np.round(SCORES), MEMBER), "one", "nonmember")
+    rounded = ScorePool(tdd.study.LabelledScores(np.round(SCORES), MEMBER), "one", "nonmember")
     assert rounded.aucs()[0] == pytest.approx(auc, abs=0.02)
 
 
@@ -344,7 +344,7 @@ def test_files(tmp_path):
     [
         (
             {"source": SCORES},
-            r"tdd.LabelledScores\(scores, is_member\) or tdd.NormalScores\(auc\), got ndarray",
+            r"tdd.study.LabelledScores\(scores, is_member\) or tdd.study.NormalScores\(auc\), got ndarray",
         ),
         ({"auc": 0.5}, "strictly between 0.5"),
         ({"auc": 1.0}, "strictly between 0.5"),

@@ -1,4 +1,4 @@
-"""`tdd.expected_exchange_power` against closed forms and the tests themselves on the same draws; its messages."""
+"""`tdd.study.expected_exchange_power` against closed forms and the tests themselves on the same draws; its messages."""
 
 import math
 from statistics import NormalDist
@@ -20,7 +20,7 @@ COUNTS, WIDTH = (5, 12), 4  # shards and shuffles
 
 def plan(source=None, *, effect=0.7, law="normal", shard_tokens=None, **options):
     options = {"num_shards": COUNTS, "num_shuffles": WIDTH, "search": False, "repetitions": 300} | options
-    return tdd.expected_exchange_power(source or tdd.ShardEffect(effect, law, shard_tokens), **options)
+    return tdd.study.expected_exchange_power(source or tdd.study.ShardEffect(effect, law, shard_tokens), **options)
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_all_shuffles_of_a_shard_are_drawn_again():
 @pytest.mark.slow("long")
 def test_shards_of_a_finished_test():
     options = {"num_shards": 24, "num_shuffles": [10, 15], "test": "rank_sum"}
-    found = plan(tdd.ShardLogProbs(GAIN, ORDERS[:, 1:]), search=True, **options)
+    found = plan(tdd.study.ShardLogProbs(GAIN, ORDERS[:, 1:]), search=True, **options)
     assert [row["num_shuffles"] for row in found.rows] == [10, 15]
     assert [row["extrapolated"] for row in found.rows] == [False, True]
     assert "24 shards with 10 shuffles" in found.about["source"]
@@ -196,7 +196,7 @@ def test_shards_of_a_finished_test():
     assert all(0.2 < row["smallest_effect"] < 0.9 for row in found.rows)
     options["num_shuffles"] = 10
     offset = 1e4 * np.arange(24)
-    shifted = plan(tdd.ShardLogProbs(GAIN - offset, ORDERS[:, 1:] - offset[:, None]), **options)
+    shifted = plan(tdd.study.ShardLogProbs(GAIN - offset, ORDERS[:, 1:] - offset[:, None]), **options)
     for row, other in zip(found.rows, shifted.rows, strict=False):
         assert row["power"] == pytest.approx(other["power"], abs=0.02)  # single precision of differences
 
@@ -214,7 +214,7 @@ def test_the_smallest_p_values(test, expected):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"source": GAIN.tolist()}, r"source must be tdd.ShardLogProbs\(canonical, shuffled\) or .* got list"),
+        ({"source": GAIN.tolist()}, r"source must be tdd.study.ShardLogProbs\(canonical, shuffled\) or .* got list"),
         ({"effect": 0}, "effect must be positive"),
         ({"shifted_share": 0}, "shifted_share must lie above 0"),
         ({"law": "cauchy"}, "law must be one of 'normal', 'exponential', 'lognormal'"),
@@ -243,4 +243,4 @@ def test_messages(options, words):
 )
 def test_messages_on_shards(canonical, shuffled, words):
     with pytest.raises(tdd.InputError, match=words):
-        tdd.ShardLogProbs(canonical, shuffled)
+        tdd.study.ShardLogProbs(canonical, shuffled)

@@ -158,22 +158,6 @@ def storey_reference(calibration, scores, calibration_mask=None, mask=None):
     return float(ref.storey_pi0(rank, n, 0.15))
 
 
-def jackknife_call(calibration, scores, calibration_mask=None, mask=None):
-    ranked = conformal.rank(calibration, scores, null="nonmember", calibration_mask=calibration_mask, mask=mask)
-    return proportion.jackknife(
-        ranked.rank, ranked.valid, ranked.num_calibration, max_rank=calibration.shape[0] + 1, eta=0.15
-    ).null_proportion
-
-
-def jackknife_reference(calibration, scores, calibration_mask=None, mask=None):
-    rank, n = ref.conformal_ranks(calibration, scores, "nonmember", calibration_mask, mask)
-    return float(ref.jackknife_pi0(rank, n, 0.15))
-
-
-JACKKNIFE = (NUM_CALIBRATION + 1) + 4 * ELEMENTARY
-"""Sums over the lattice of two powers, each a logarithm and an exponent."""
-
-
 def subtraction_reference(calibration, scores, calibration_mask=None, mask=None):
     return float(ref.subtraction_pi0(masked_to_nan(calibration, calibration_mask), masked_to_nan(scores, mask), 0.15))
 
@@ -343,14 +327,6 @@ ENTRIES = [
         bh_ranks_reference,
     ),
     Entry("proportion.storey", storey_call, two_samples_masked, storey_reference),
-    Entry(
-        "proportion.jackknife",
-        jackknife_call,
-        two_samples_masked,
-        jackknife_reference,
-        roundings=JACKKNIFE,
-        scale=at_least_one,
-    ),
     Entry(
         "proportion.subtraction",
         lambda **a: proportion.subtraction(**a, eta=0.15).null_proportion,

@@ -49,14 +49,6 @@ def copies(rng, n, m):
     return {"original": original, "knockoffs": others, "mask": mask_of(rng, m)}
 
 
-def winners(rng, n, m):
-    kappa = np.where(rng.random(m) < 0.6, 0, rng.integers(0, COPIES + 1, m)).astype(np.int32)
-    tau = rng.integers(0, 5, m).astype(np.float32)
-    if m > 3:
-        tau[1] = np.nan
-    return {"kappa": kappa, "tau": tau, "mask": mask_of(rng, m)}
-
-
 def e_values(rng, n, m):
     """Multiples of m/(alpha k), so that equalities are common."""
     e = (rng.choice([0, 1, 2, 5, 10, 20, 40], m) * max(m, 1) / 16).astype(np.float32)
@@ -113,11 +105,6 @@ def filter_entry(alpha, offset, losses, make=signed):
 def w_reference(original, knockoffs, mask=None):
     w = np.array([float(np.mean([float(x) - float(own) for x in row])) for own, row in zip(original, knockoffs)])
     return np.where(ref.real(w, mask), w, np.nan) if len(w) else w
-
-
-def multi_threshold_reference(kappa, tau, mask=None):
-    values = knock.kept(np.where(kappa == 0, tau, -tau), mask)
-    return knock.knockoff_filter(values, 0.3, 1, COPIES)[0]
 
 
 def randomized_e_bh(e_values):
@@ -200,12 +187,6 @@ ENTRIES = [
         lambda **a: knockoff.multi_statistics(**a)._asdict(),
         copies,
         lambda **a: dict(zip(knockoff.MultiStatistics._fields, knock.multi(**a), strict=True)),
-    ),
-    Entry(
-        "knockoff.multi_threshold",
-        lambda kappa, tau, mask=None: knockoff.multi_threshold(kappa, tau, 0.3, num_knockoffs=COPIES, mask=mask),
-        winners,
-        multi_threshold_reference,
     ),
     Entry(
         "knockoff.derandomized_e_values",

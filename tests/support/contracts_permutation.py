@@ -7,7 +7,6 @@ from contract_entry import ELEMENTARY, NUM_TEST, Entry, at_least_one, by_logarit
 from tdd.kernels import permutation, randomization, rank_sum, student
 
 SHUFFLES = 3
-DRAWS = 30
 
 
 def tails(rng, n, m):
@@ -133,12 +132,6 @@ ENTRIES = [
         lambda permuted, mask=None: p_fields(permutation.complete_p_value(2.0, permuted, mask=mask)),
         draws,
         p_reference(ref.complete_p),
-    ),
-    Entry(
-        "permutation.monte_carlo_p_value",
-        lambda x: permutation.monte_carlo_p_value(x, num_draws=DRAWS, num_permutations=24),
-        lambda rng, n, m: {"x": rng.integers(0, DRAWS + 1, m).astype(np.int32)},
-        lambda x: np.array([float(ref.averaged_binomial(int(i), DRAWS, 24)) for i in x], float),
     ),
     Entry(
         "permutation.counted",

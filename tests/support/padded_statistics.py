@@ -4,8 +4,15 @@ import jax
 import numpy as np
 
 from tdd.records import TokenStats
+from tdd.scoring.scores.score import parse_score
 
 FIELDS = ("log_prob", "mu", "sigma", "renyi_half", "renyi_two", "renyi_inf", "m_entropy", "rank")
+
+
+def score_rows(stats, score, evidence=None):
+    """A score, or its text, of every row; `evidence` as for `Score.finish`."""
+    value = parse_score(score) if isinstance(score, str) else score
+    return value.finish(value.rows(stats), evidence or {})
 
 
 def stats_of(rows, length=None):

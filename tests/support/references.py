@@ -134,17 +134,6 @@ def moment_pi0(members, calibration, scores, printed=False):
     return 1 / np.clip(theta, 1, len(scores)) if mu1 < mu0 and raw > np.sqrt(variance) else 1.0
 
 
-def jackknife_pi0(ranks, n, eta):
-    """The boundary density by sums over the lattice in double precision."""
-    kept = np.array([r for r in ranks if r > 0], float) / (n + 1)
-    lattice, k, m = np.arange(1, n + 2) / (n + 1), 1 / float(fraction(eta)), max(len(kept), 1)
-
-    def weights(p):
-        return 2 * p**k / np.mean(lattice**k) - p ** (k / 2) / np.mean(lattice ** (k / 2))
-
-    return max(weights(kept).sum() / m, 0) + np.mean(weights(lattice) ** 2) * (1 / m + 1 / max(n, 1))
-
-
 def ptdi(calibration, scores, alpha, proportion, eta=0.05):
     ranks, n = conformal_ranks(calibration, scores, "nonmember")
     pi0 = {

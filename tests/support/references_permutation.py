@@ -29,15 +29,6 @@ def complete_p(observed, statistics, tolerance=0.0, mask=None):
     return Fraction(reached, len(every)) if len(every) else Fraction(1), reached, len(every)
 
 
-def averaged_binomial(x, draws, permutations):
-    """Exact, in rationals."""
-    total = Fraction(0)
-    for i in range(1, permutations + 1):
-        p = Fraction(i, permutations)
-        total += sum(math.comb(draws, j) * p**j * (1 - p) ** (draws - j) for j in range(x + 1))
-    return total / permutations
-
-
 def shard_ranks(canonical, shuffled, tolerance, mask=None):
     real, _ = kept(mask, canonical, shuffled)
     out = np.full(len(canonical), -1)

@@ -210,8 +210,6 @@ claim moment/unguarded
   tdd.ptdi moment_paper
 claim moment/or-storey
   tdd.ptdi moment
-claim jackknife/corrected
-  tdd.ptdi jackknife
 claim knockoffs/multi-20
   tdd.ktd multi
 claim knockoffs/derandomized-5

@@ -532,18 +532,3 @@ def finished(score: Score, rows: Array, evidence: Evidence) -> Array:
     """`score.finish`; what has no value, as the difference of two infinite losses, is NaN without a warning."""
     with np.errstate(invalid="ignore"):
         return score.finish(rows, evidence)
-
-
-def score_rows(stats: TokenStats, score: str | Score, evidence: Evidence | None = None) -> Array:
-    """One score of every row of a batch, LOWER = MORE member-like. Pure; jit-able with `score` static.
-
-    Args:
-      stats: statistics [B, T], NumPy or JAX.
-      score: a score, or its text as in `parse_score`.
-      evidence: measures and passes that `finish` reads, by name.
-
-    Returns:
-      [B] in the float type of the statistics; NaN for a row without scored tokens.
-    """
-    value = score if isinstance(score, Score) else parse_score(score)
-    return finished(value, value.rows(stats), {} if evidence is None else evidence)

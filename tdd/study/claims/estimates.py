@@ -88,17 +88,6 @@ def by_moments(name: str, alpha: float = 0.1, eta: float = 0.05) -> Select:
     )
 
 
-def jackknife_uncorrected(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
-    """Flaw: BH at alpha = .1 divided by the jackknife's density itself, unbiased, as if its reciprocal were so too."""
-    n, m = calibration.shape[0], scores.shape[0]
-    ranked = conformal.rank(calibration, scores, null="nonmember")
-    lattice = jnp.arange(1, n + 2) / (n + 1)
-    p, k = ranked.rank / (n + 1), 1 / 0.06
-    parts = [(p**power).mean() / (lattice**power).mean() for power in (k, k / 2)]
-    scale = ((jnp.maximum(2 * parts[0] - parts[1], 1 / m), m), (n + 1,))
-    return stepup.bh_ranks(ranked.rank, n, 0.1, max_rank=n + 1, scale=scale).reject
-
-
 def _fdp(chosen: jax.Array, nulls: int) -> jax.Array:
     """False discovery proportion; the nulls stand first."""
     return false_discovery_proportion(chosen, jnp.arange(chosen.shape[0]) < nulls)
@@ -215,10 +204,6 @@ CLAIMS: tuple[Claim, ...] = (
                storey_with(strict=True, eta=0.06)),
     _FEW.claim("storey/randomized", "Storey-BH on randomised conformal p-values", False, storey_on_randomized),
     _FEW.claim("storey/at-least", f"{_RIGHT} (p >= lambda, conservative ranks)", True, selected("storey", eta=0.06)),
-    _FEW.claim("jackknife/reciprocal", "jackknife estimate of the density at 1, its reciprocal not corrected", False,
-               jackknife_uncorrected),
-    _FEW.claim("jackknife/corrected", 'tdd.ptdi, proportion="jackknife" (asymptotic)', True,
-               selected("jackknife", eta=0.06)),
     _BALANCED.claim("storey/no-plus-one", "Storey on conformal p-values without the + 1", False,
                     storey_with(0.2, plus_one=0)),
     _BALANCED.claim("storey/plus-one", _RIGHT, True, selected("storey", 0.2)),

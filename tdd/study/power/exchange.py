@@ -1,4 +1,4 @@
-"""`tdd.expected_exchange_power`: numbers of shards and shuffles with which a test of canonical order has power."""
+"""`tdd.study.expected_exchange_power`: numbers of shards and shuffles with which a test of order has power."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def expected_exchange_power(
     set of the same kind.
 
     Args:
-      source: `tdd.ShardLogProbs`, the shards of a finished test, or `tdd.ShardEffect`, a law with an effect.
+      source: `ShardLogProbs`, the shards of a finished test, or `ShardEffect`, a law with an effect.
       shifted_share: Fraction of the shards that show the effect; of a finished test, the one that is searched for.
       num_shards: r, one or several.
       num_shuffles: k, one or several.
@@ -87,7 +87,7 @@ def expected_exchange_power(
     started = time.perf_counter()
     if not isinstance(source, (ShardLogProbs, ShardEffect)):
         raise InputError(
-            "source must be tdd.ShardLogProbs(canonical, shuffled) or tdd.ShardEffect(effect), got "
+            "source must be tdd.study.ShardLogProbs(canonical, shuffled) or tdd.study.ShardEffect(effect), got "
             f"{type(source).__name__}"
         )
     if not 0 < checks.as_float(shifted_share) <= 1:

@@ -1,4 +1,4 @@
-"""`tdd.expected_power`: the results to expect of an audit, and the smallest fraction of members that it detects."""
+"""`tdd.study.expected_power`: the results to expect of an audit, and the smallest fraction of members it detects."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def expected_power(
     clean items, and `member_share` is one minus it).
 
     Args:
-      source: `tdd.LabelledScores`, items with known labels, or `tdd.NormalScores`, two normal laws.
+      source: `tdd.study.LabelledScores`, items with known labels, or `tdd.study.NormalScores`, two normal laws.
       num_calibration: n, one or several. Default: half of the items under the null; 1,000 for normal scores.
       num_tests: m, one or several. Default: as many as the items give without replacement at any fraction; 1,000 for
         normal scores.
@@ -169,7 +169,7 @@ def _as_law(source: Any, rule: Rule) -> NormalScores | ScorePool:
         return ScorePool(source, rule.kind, rule.null)
     if not isinstance(source, NormalScores):
         raise InputError(
-            "source must be tdd.LabelledScores(scores, is_member) or tdd.NormalScores(auc), got "
+            "source must be tdd.study.LabelledScores(scores, is_member) or tdd.study.NormalScores(auc), got "
             f"{type(source).__name__}"
         )
     if rule.kind != "one":
