@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from tdd.runs import plain_csv
-from tdd.runs.atomic import atomic_path, check_name, disk_errors, write_atomically
+from tdd.runs.atomic import atomic_path, check_name, disk_errors, read_regular, write_atomically
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.plain_csv import coded_words
 from tdd.runs.portable import command_of, typed_words
@@ -139,7 +139,7 @@ def read_sealed(place: pathlib.Path, schema: int, again: str) -> dict[str, Any]:
       InputError: no JSON, another schema, or content that does not fit its SHA-256.
     """
     try:
-        record = parse_json(place.read_text("utf-8"))
+        record = parse_json(read_regular(place).decode())
     except (OSError, ValueError) as error:
         raise InputError(f"{place} cannot be read as JSON: {error}") from error
     found = record.get("schema") if isinstance(record, dict) else None
@@ -157,7 +157,7 @@ def drawn_seed(folder: str | os.PathLike[str] | None) -> int:
     held: Any = None
     if folder is not None:
         with contextlib.suppress(OSError, ValueError):
-            held = json.loads(pathlib.Path(folder, "inputs.json").read_text("utf-8"))
+            held = json.loads(read_regular(pathlib.Path(folder, "inputs.json")))
     seed = held.get("drawn_seed") if isinstance(held, dict) else None
     return seed if isinstance(seed, int) and not isinstance(seed, bool) else secrets.randbelow(2**32)
 
@@ -250,7 +250,7 @@ def read_file(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
       InputError: no such file, or one that was damaged or edited.
     """
     try:
-        data = place.read_bytes()
+        data = read_regular(place)
     except OSError as error:
         raise InputError(f"{place} cannot be read: {error}; make the run again") from error
     if run is not None and run["files"].get(place.name) != hashlib.sha256(data).hexdigest():
@@ -358,7 +358,7 @@ def _cells(values: np.ndarray) -> list[Any]:
 def _check_marker(marker: pathlib.Path, identity: str, *, started: bool) -> None:
     """A folder with inputs.json holds the same run, or one that has computed nothing yet, which may be replaced."""
     try:
-        held: Any = json.loads(marker.read_text("utf-8"))
+        held: Any = json.loads(read_regular(marker))
     except (OSError, ValueError) as error:
         raise InputError(f"{marker} cannot be read ({error}); give another output folder") from error
     if not isinstance(held, dict):
