@@ -42,6 +42,9 @@ RECORDS = {"run.json": "a run", "study.json": "a study", "power.json": "a power 
 
 _WRITTEN_TOGETHER = 2**13
 _findings = logging.getLogger("tdd.findings")
+_opened: dict[pathlib.Path, str] = {}
+"""Folder -> the identity of the run that this process opened there last."""
+
 _ITEM_COLUMNS = ("id", "p_value", "adjusted", "selected")
 _DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
 _OWNER = ("run the test again", ("verdict", "options", "inputs", "model", "result", "guarantee", "checks"))
@@ -108,7 +111,12 @@ def log_findings(sentences: Iterable[str]) -> None:
 
 
 def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str, Iterable[bytes]]) -> None:
-    """Write tables, given in parts, then run.json with their SHA-256 and its own, each file whole or not at all."""
+    """Write tables, given in parts, then run.json with their SHA-256 and its own, each file whole or not at all.
+
+    Raises:
+      InputError: another run took the folder since `open_run_folder`, or it cannot be written.
+    """
+    _check_still_ours(folder)
     files = {}
     for name, parts in tables.items():
         digest = hashlib.sha256()
@@ -185,6 +193,7 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str, drawn: in
     if words := typed_words():
         kept["command"] = shlex.join(words)
     write_atomically(marker, to_json({"fingerprint": identity, "summary": summary, **kept}).encode())
+    _opened[folder.resolve()] = identity
 
 
 def read_run(folder: pathlib.Path) -> dict[str, Any]:
@@ -368,6 +377,13 @@ def _check_marker(marker: pathlib.Path, identity: str, *, started: bool) -> None
             f"output folder {marker.parent} holds a run of other inputs or options "
             f"({held.get('summary', 'unknown')}); give another folder, or remove this one"
         )
+
+
+def _check_still_ours(folder: pathlib.Path) -> None:
+    """A folder that this process opened for a run has not been taken by another one, which began at about that time."""
+    identity = _opened.get(folder.resolve())
+    if identity is not None and (folder / "inputs.json").exists():
+        _check_marker(folder / "inputs.json", identity, started=True)
 
 
 def _check_parts(run: Mapping[str, Any], place: pathlib.Path) -> None:

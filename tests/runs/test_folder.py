@@ -19,7 +19,16 @@ from tdd.report.sections import to_terminal
 from tdd.runs import folder as run_folder
 from tdd.runs import plain_csv
 from tdd.runs.atomic import check_output_file, read_regular, write_atomically
-from tdd.runs.folder import drawn_seed, fingerprint, open_run_folder, read_items, read_run, read_table, to_csv
+from tdd.runs.folder import (
+    drawn_seed,
+    fingerprint,
+    open_run_folder,
+    read_items,
+    read_run,
+    read_table,
+    to_csv,
+    write_run,
+)
 from tdd.scoring.store import ScoreStore
 from tdd.validate import InputError
 
@@ -202,3 +211,16 @@ def test_what_has_no_end_is_no_file_of_a_run(tmp_path, target, name):
     place.unlink()
     place.symlink_to(tmp_path / "file")
     assert read_regular(place) == b"{}"
+
+
+def test_of_two_runs_that_take_a_folder_at_once_one_is_refused(tmp_path):
+    """Neither has computed anything when both begin; the later one has the folder."""
+    place = tmp_path / "run"
+    open_run_folder(place, "one", "the first")
+    write_atomically(place / "inputs.json", b'{"fingerprint": "other", "summary": "the second"}')  # by another process
+    with pytest.raises(InputError, match=r"holds a run of other inputs or options \(the second\); give another folder"):
+        write_run(place, {"kind": "audit"}, {"items.csv": [b"id\n"]})
+    assert [path.name for path in place.iterdir()] == ["inputs.json"]
+    open_run_folder(place, "other", "the second")
+    write_run(place, {"kind": "audit"}, {"items.csv": [b"id\n"]})
+    assert (place / "run.json").is_file()
