@@ -242,9 +242,9 @@ def _checks(run: Mapping[str, Any]) -> Table:
             calibrating = "" if count is None else f", {count} of {check['num_calibration']} calibration items"
             added["calibrating"] = calibrating
         finding = "not run" if check.get("unchecked") else words.format(**check, **added)
-        verdict, tone = ("see warnings", "warning") if check["warning"] else ("no warning", "plain")
-        rows.append(Row((title, finding, verdict), tone))
-    return Table("Checks", (Column("check"), Column("result"), Column("verdict")), tuple(rows))
+        warned, tone = ("see warnings", "warning") if check["warning"] else ("no warning", "plain")
+        rows.append(Row((title, finding, warned), tone))
+    return Table("Checks", (Column("check"), Column("result"), Column("finding")), tuple(rows))
 
 
 def _reach(fewest: int, num_tests: int) -> str:

@@ -12,7 +12,7 @@ from tdd.report import sections
 from tdd.report.sections import Column, Facts, Help, Paragraph, Report, Row, Section, to_repeat
 from tdd.study.named.record import Figure
 
-_VERDICTS = 'Verdict: "above" by more than three standard errors, else "within".'
+_VERDICTS = 'Bound: the mean is "above" it by more than three standard errors, else "within".'
 
 _GUIDE = Help(
     "How to read this",
@@ -162,7 +162,7 @@ def _table(result: Any, figure: Figure, verdicts: Sequence[str] | None) -> secti
     columns += [Column("method"), Column("α", number=True)]
     columns += [Column(f"{name} ± s.e.", number=True) for name in measured.values()]
     columns += [Column("selected", number=True)] if figure.counts else []
-    columns += [Column("verdict")] if verdicts else []
+    columns += [Column("bound")] if verdicts else []
     levels = len(result.alphas)
     by_method = levels > 3 or (levels > 1 and not fields)
     rows: list[Row] = []
