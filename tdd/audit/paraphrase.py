@@ -19,7 +19,7 @@ import numpy as np
 
 from tdd.audit.paraphrasers import LocalT5, Service
 from tdd.records import Texts
-from tdd.runs.atomic import disk_errors
+from tdd.runs.atomic import disk_errors, read_regular
 from tdd.runs.display import PAGE, report_module
 from tdd.runs.folder import (
     SCHEMA,
@@ -312,7 +312,7 @@ def _read_answers(place: pathlib.Path) -> dict[str, Mapping[str, Any]]:
     if not place.exists():
         return {}
     with disk_errors(place):
-        data = place.read_bytes()
+        data = read_regular(place)
     whole = data[: data.rfind(b"\n") + 1]
     held = {}
     for number, line in enumerate(whole.splitlines(), 1):

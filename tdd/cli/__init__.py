@@ -16,7 +16,14 @@ import shtab
 
 from tdd import __version__
 from tdd.cli.common import CommandParser, any_encoding, check_page_asked, logging_on_stderr
-from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_jax_settings, of_the_machine
+from tdd.cli.machine import (
+    check_limits,
+    check_output_open,
+    check_still_there,
+    drop_output,
+    of_jax_settings,
+    of_the_machine,
+)
 
 _COMMANDS = {
     "demo": "demo",
@@ -94,6 +101,7 @@ def _execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
         with logging_on_stderr(arguments), _ends_in_order(), typed_command((*parser.prog.split(), *typed)):
             check_output_open(sys.stdout)
             check_page_asked(arguments)
+            check_limits()
             status = arguments.run(arguments)
             sys.stdout.flush()
             check_still_there(arguments)

@@ -19,6 +19,18 @@ from tdd.cli.options import (
     scoring,
 )
 
+_CALIBRATION = """\
+which calibration texts?  Chance alone should have separated them from the
+candidates: one source, one time, one preparation.
+  a benchmark    items made with it and never published, in the same template
+  books          passages of unpublished or later books, by --group-field
+  code           repositories begun after the model's cut-off, copies removed
+  news           articles held back at that time; later ones name other events
+  own documents  a part drawn at random and kept back before you published
+After the cut-off of a hub model means unseen, and another time as well. Where
+checks find that, exit status 3: no verdict. What then helps, with examples:
+tdd/audit/README.md, "Which calibration texts?"."""
+
 
 def add(commands: Any) -> None:
     """Register the commands."""
@@ -50,6 +62,7 @@ def _add_audit(commands: Any) -> None:
             "--fail-on-detection",
         ),
     )
+    audit.description = f"{audit.description}\n\n{_CALIBRATION}"
     _add_items(audit)
     audit.add_argument(
         "--score",

@@ -17,6 +17,12 @@ from tdd.validate import InputError
 _OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """Errors without a file name that concern the output."""
 
+_LEAST = {
+    "RLIMIT_AS": (("-v", "address space"), 4 << 30),
+    "RLIMIT_DATA": (("-d", "data"), 2 << 30),
+}
+"""Limit -> its option of ulimit and what it is of; bytes that a small audit maps on two cores, rounded up."""
+
 _SHORTEST = 0.1
 """Compilation time in seconds from which a program is kept; JAX's default omits most of a small model."""
 
@@ -41,6 +47,25 @@ def check_still_there(arguments: argparse.Namespace) -> None:
     out = getattr(arguments, "out", None)
     if out and not getattr(arguments, "follows", False) and not os.path.exists(os.path.expanduser(out)):
         raise InputError(f"{out} was removed while the command ran; run the same command again")
+
+
+def check_limits() -> None:
+    """The limits of the shell leave room for what JAX maps into memory before it computes anything.
+
+    Below them it ends the process by a signal, or waits for ever, so that nothing could be said later.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    for name, (option, least) in _LEAST.items():
+        given = resource.getrlimit(getattr(resource, name))[0]
+        if given != resource.RLIM_INFINITY and given < least:
+            raise InputError(
+                f"this shell allows {given // 1024:,} kB of {option[1]} (ulimit {option[0]}), and JAX needs "
+                f"{least // 1024:,} before it computes anything; raise the limit, and bound memory by a control group "
+                "(systemd-run --scope -p MemoryMax=2G ...)"
+            )
 
 
 def of_the_machine(error: BaseException) -> str:

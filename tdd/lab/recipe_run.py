@@ -19,7 +19,7 @@ from tdd.lab.recipe import Recipe
 from tdd.lab.recipe_file import load_recipe, parse_recipe, recipe_dict, recipe_toml
 from tdd.lab.state import CHECKPOINT_FOLDER, RECORD_FILE
 from tdd.records import LanguageModel
-from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.atomic import disk_errors, read_regular, write_atomically
 from tdd.runs.folder import to_json, versions
 from tdd.validate import InputError
 from tdd.validate.files import parse_json, reading
@@ -111,7 +111,7 @@ def load_lab_run(folder: str | os.PathLike[str]) -> LabRun:
             "makes one, or finishes it"
         )
     with reading(place, "a whole laboratory run; remove the folder and run the recipe again"):
-        summary = parse_json((place / _SUMMARY).read_text("utf-8"))
+        summary = parse_json(read_regular(place / _SUMMARY).decode())
         with open(place / _TRUTH, newline="", encoding="utf-8") as file:
             truth = tuple({key: _typed(key, value) for key, value in row.items()} for row in csv.DictReader(file))
         return LabRun(
@@ -162,7 +162,7 @@ def _describe_model(recipe: Recipe, plan: Plan, model: int, folder: pathlib.Path
     from tdd.models.checkpoint import load
 
     name = _model_folder(plan, model)
-    record = json.loads((folder / name / RECORD_FILE).read_text("utf-8"))
+    record = json.loads(read_regular(folder / name / RECORD_FILE))
     lm, params, tokenizer = load(folder / name / CHECKPOINT_FOLDER)
     parts = [
         {
@@ -225,9 +225,9 @@ def _write_recipe(folder: pathlib.Path, recipe: Recipe) -> None:
     """Write the recipe, or check that the one in the folder says the same."""
     place, full = folder / _RECIPE, recipe_toml(recipe).encode()
     if (folder / _FULL).exists():
-        same = (folder / _FULL).read_bytes() == full
+        same = read_regular(folder / _FULL) == full
     else:
-        same = not place.exists() or place.read_bytes() == (recipe.source or full)
+        same = not place.exists() or read_regular(place) == (recipe.source or full)
     if not same:
         raise InputError(
             f"out={str(folder)!r} holds the run of another recipe (its recipe.toml differs); choose another folder or "
@@ -247,7 +247,7 @@ def _write_or_compare(path: pathlib.Path, content: bytes) -> None:
         with disk_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
-    elif path.read_bytes() != content:
+    elif read_regular(path) != content:
         raise InputError(
             f"{str(path)!r} differs from what this recipe makes now: a file that the recipe names, or a version, has "
             "changed since; choose another folder or delete this one"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from tdd.report.sections import (
     Thumbnails,
     caveats,
     in_words,
+    to_repeat,
 )
 from tdd.runs.extremes import most_extreme, numbers
 
@@ -135,18 +135,10 @@ def _origin(run: Mapping[str, Any]) -> Facts:
         else:
             rows.append((f"input: {role}", f"{source['source']} (sha256 {hashed})"))
     rows += [(f"input: {kind}s", f"of the same table, {', '.join(fields)}") for kind, fields in columns.items()]
+    again = to_repeat(run, "tdd.run_audit" if run["model"] else "tdd.select")
     rows += [("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))]
-    rows += [("seed", str(run["seed"])), ("finished", run["created"]), ("to repeat it", _command(run))]
+    rows += [("seed", str(run["seed"])), ("finished", run["created"]), ("to repeat it", again)]
     return Facts("Where it comes from", tuple(rows))
-
-
-def _command(run: Mapping[str, Any]) -> str:
-    """The command that makes the run again, from the folder that holds its files; in Python the call."""
-    if "command" not in run:
-        call = "tdd.run_audit" if run["model"] else "tdd.select"
-        return f"{call}(...) with the options and files that run.json names, seed={run['seed']}"
-    seeded = "" if re.search(r"(^| )--seed[ =]", run["command"]) else f" --seed {run['seed']}"
-    return f"{run['command']}{seeded}, in the folder that holds these files"
 
 
 def _how_to_read(run: Mapping[str, Any]) -> Help:
@@ -157,8 +149,8 @@ def _how_to_read(run: Mapping[str, Any]) -> Help:
         "The sentence above is the result, and holds if the assumptions below hold."
         if stands
         else "No result is given, since a check speaks against what it would rest on; the sentence above says which.",
-        f"A selection is a list: {_percent(decision['alpha'])} is what it was asked to have of false items at most, on "
-        "average. No single item of it is proven.",
+        f"The level is about the list as a whole: at most {_percent(decision['alpha'])} of its items should be false "
+        "on average. No single item of it is proven.",
         f"An item that is not selected is left open: nothing says that it is not one that {what}.",
         "Read the checks next. They compare calibration items with candidates without the model, and cannot see what "
         "is wrong with both.",
@@ -250,9 +242,9 @@ def _checks(run: Mapping[str, Any]) -> Table:
             calibrating = "" if count is None else f", {count} of {check['num_calibration']} calibration items"
             added["calibrating"] = calibrating
         finding = "not run" if check.get("unchecked") else words.format(**check, **added)
-        verdict, tone = ("see warnings", "warning") if check["warning"] else ("no warning", "plain")
-        rows.append(Row((title, finding, verdict), tone))
-    return Table("Checks", (Column("check"), Column("result"), Column("verdict")), tuple(rows))
+        warned, tone = ("see warnings", "warning") if check["warning"] else ("no warning", "plain")
+        rows.append(Row((title, finding, warned), tone))
+    return Table("Checks", (Column("check"), Column("result"), Column("finding")), tuple(rows))
 
 
 def _reach(fewest: int, num_tests: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tdd.exchange.summary import NOT_RANDOM, format_p_value, in_doubt, is_known
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Table, caveats, drawn, in_words
+from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Table, caveats, drawn, in_words, to_repeat
 
 _BOS = {"auto": "as the tokenizer has it", "always": "always", "never": "never"}
 _STOPPED = {
@@ -121,7 +121,7 @@ def _setting_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows.append(("model", f"{model['name']} (sha256 {model['sha256'][:12]})"))
     if run["control"] is not None:
         rows.append(("control model", f"{run['control']['name']} (sha256 {run['control']['sha256'][:12]})"))
-    return rows
+    return [*rows, ("to repeat it", to_repeat(run, "tdd.run_exchange"))]
 
 
 def _rule(options: Mapping[str, Any]) -> str:

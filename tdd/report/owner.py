@@ -12,13 +12,14 @@ import numpy as np
 
 from tdd.audit.owner import TABLES
 from tdd.exchange.summary import format_p_value
-from tdd.report.sections import Facts, Figure, Report, caveats, in_words
+from tdd.report.sections import Facts, Figure, Report, caveats, in_words, to_repeat
 from tdd.runs.folder import as_number, read_columns
 
 _NULLS = {
     "versions": "the model was trained without the published versions",
     "dataset": "the model was trained on neither set",
 }
+_CALLS = {"versions": "tdd.run_version_test", "dataset": "tdd.run_dataset_inference"}
 
 
 def read_rows(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -76,6 +77,7 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("check without the model", f"p = {format_p_value(run['checks']['without_model']['p_value'])}"),
         ("model", f"{run['model']['name']} (sha256 {run['model']['sha256'][:12]})"),
         ("input", f"{run['inputs']['texts']:,} texts of {run['inputs']['source']}"),
+        ("to repeat it", to_repeat(run, _CALLS[run["kind"]])),
     ]
 
 

@@ -6,30 +6,80 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tdd.report.sections import Column, Facts, Figure, Paragraph, Points, Report, Row, Section, Table, drawn
+from tdd.report.sections import (
+    Column,
+    Facts,
+    Figure,
+    Help,
+    Paragraph,
+    Points,
+    Report,
+    Row,
+    Section,
+    Table,
+    drawn,
+    to_repeat,
+)
 
 _CRITERIA = {"power": "expected power ≥ {:g}", "any_true": "P(a right selection) ≥ {:g}"}
 _INTERVAL = (
     "The interval is that of the simulation: where the curve plus and minus two standard errors reaches what is wanted."
 )
 
+_GUIDE = Help(
+    "How to read this",
+    tuple(
+        ("", line)
+        for line in (
+            "Each row is a design of which the result was simulated many times; one real run can give more or less.",
+            "All of it rests on the scores or shards named first. A model that separates less well finds less.",
+            "Choose the design before any result of the real run is seen, and keep the score and the level.",
+        )
+    ),
+)
+_TERMS = Help(
+    "Terms",
+    (
+        ("n, m", "numbers of calibration items and of candidates"),
+        ("power", "the fraction of the items that are right to select which is selected; expected: its mean over runs"),
+        ("FDP", "false discovery proportion: the fraction of false items in one list, 0 for an empty list; its mean is "
+         "the false discovery rate, FDR"),
+        ("α", "the level: the FDR that the procedure is asked not to exceed"),
+        ("s.e.", "standard error of a simulated mean; more repetitions make it smaller"),
+        ("extrapolated", "drawn beyond the items that the scores come from, and so less certain"),
+    ),
+    folded=True,
+)  # fmt: skip
+_TERMS_OF_ORDER = Help(
+    "Terms",
+    (
+        ("shard", "examples that follow each other in the published order"),
+        ("shuffle", "a shard in a random order, with which the published order is compared"),
+        ("power", "the probability that the test rejects at level α, where the model knows the order as well as here"),
+        ("effect", "by how many standard deviations of a shuffle the published order is more probable"),
+        ("smallest p", "the smallest p-value that the test can give with so many shards and shuffles"),
+        ("s.e.", "standard error of a simulated mean; more repetitions make it smaller"),
+    ),
+    folded=True,
+)  # fmt: skip
+
 
 def power_plan_report(plan: Any) -> Report:
     """The report of a `PowerPlan`."""
     about = plan.about
-    sections: list[Section] = [Paragraph(f"Scores: {about['source']}."), _expected(plan)]
+    sections: list[Section] = [_GUIDE, Paragraph(f"Scores: {about['source']}."), _expected(plan)]
     if plan.smallest:
         sections.append(_smallest(plan))
     sections += _warnings(about)
     words = "Expected power, and the probability of at least one right selection, by the fraction of targets."
-    sections += [Figure("Power", words, drawn("plots.power", "power_sheet", plan)), _origin(about)]
+    sections += [Figure("Power", words, drawn("plots.power", "power_sheet", plan)), _origin(about), _TERMS]
     return Report(f"What an audit with {about['method']} may expect", _found(plan), tuple(sections))
 
 
 def exchange_plan_report(plan: Any) -> Report:
     """The report of an `ExchangePlan`."""
     about = plan.about
-    sections: list[Section] = [Paragraph(f"Shards: {about['source']}.")]
+    sections: list[Section] = [_GUIDE, Paragraph(f"Shards: {about['source']}.")]
     if about["measured_effect"]:
         effect = about["measured_effect"]
         sections.append(
@@ -42,7 +92,11 @@ def exchange_plan_report(plan: Any) -> Report:
     sections += [Points("Cheapest settings", choices)] if len(choices) > 1 else []
     sections += [_settings(plan), *_warnings(about)]
     words = "Power of each test by the number of model calls, for each number of shards."
-    sections += [Figure("Power by cost", words, drawn("plots.power", "exchange_sheet", plan)), _origin(about)]
+    sections += [
+        Figure("Power by cost", words, drawn("plots.power", "exchange_sheet", plan)),
+        _origin(about),
+        _TERMS_OF_ORDER,
+    ]
     return Report("What a test of canonical order may expect", choices[0] if choices else "", tuple(sections))
 
 
@@ -50,7 +104,7 @@ def _found(plan: Any) -> str:
     """The smallest detectable fraction at the first level, in a sentence."""
     first = next((row for row in plan.smallest if row["criterion"] == "power"), None)
     if first is None:
-        return ""
+        return _expected_first(plan)
     where = "" if _has_knockoffs(plan) else f"n = {first['num_calibration']:,}, "
     setting = f"With {where}m = {first['num_tests']:,} and α = {first['alpha']:g}"
     if first["num_targets"] is None:
@@ -59,6 +113,16 @@ def _found(plan: Any) -> str:
     return (
         f"{setting}, expected power {first['wanted']:g} needs {first['num_targets']:,} {plan.about['targets']} "
         f"({_percent(first['target_share'])} of the candidates)."
+    )
+
+
+def _expected_first(plan: Any) -> str:
+    """What the first row expects, in a sentence."""
+    row = plan.rows[0]
+    where = "" if _has_knockoffs(plan) else f"n = {row['num_calibration']:,}, "
+    return (
+        f"With {where}m = {row['num_tests']:,}, {row['num_targets']:,} {plan.about['targets']} and "
+        f"α = {row['alpha']:g}, the expected power is {_measured(row['power'], row['power_se'])}."
     )
 
 
@@ -178,7 +242,8 @@ def _origin(about: Mapping[str, Any]) -> Facts:
     rows = [("seed", str(about["seed"])), ("seconds", f"{about['seconds']:.1f}")]
     if about.get("versions"):
         rows.append(("versions", ", ".join(f"{name} {version}" for name, version in about["versions"].items())))
-    return Facts("Where it comes from", tuple(rows))
+    call = "tdd.expected_power" if "method" in about else "tdd.expected_exchange_power"
+    return Facts("Where it comes from", (*rows, ("to repeat it", to_repeat(about, call, "power.json"))))
 
 
 def _percent(fraction: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -136,6 +137,17 @@ def caveats(assumes: Sequence[str], open_points: Sequence[str], warnings: Sequen
 def in_words(guarantee: Mapping[str, Any]) -> str:
     """What a guarantee controls, in which sense, and who proved it."""
     return f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
+
+
+def to_repeat(record: Mapping[str, Any], call: str, file: str = "run.json") -> str:
+    """The command that makes a run again, from the folder that holds its files; in Python the `call`.
+
+    `record` has the seed and, where it was typed, the command; `file` holds the options.
+    """
+    if not record.get("command"):
+        return f"{call}(...) with the options and files that {file} names, seed={record['seed']}"
+    seeded = "" if re.search(r"(^| )--seed[ =]", record["command"]) else f" --seed {record['seed']}"
+    return f"{record['command']}{seeded}, in the folder that holds these files"
 
 
 def drawn(module: str, function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:

@@ -9,10 +9,35 @@ from typing import Any
 import numpy as np
 
 from tdd.report import sections
-from tdd.report.sections import Column, Facts, Paragraph, Report, Row, Section
+from tdd.report.sections import Column, Facts, Help, Paragraph, Report, Row, Section, to_repeat
 from tdd.study.named.record import Figure
 
-_VERDICTS = 'Verdict: "above" by more than three standard errors, else "within".'
+_VERDICTS = 'Bound: the mean is "above" it by more than three standard errors, else "within".'
+
+_GUIDE = Help(
+    "How to read this",
+    tuple(
+        ("", line)
+        for line in (
+            "Each row is a method at a level, with means over repetitions in which the truth is known.",
+            "A method that promises an error rate keeps it where the measured rate is at most its level, up to three "
+            "standard errors.",
+            "Compare the power of methods only where all of them keep their level.",
+        )
+    ),
+)
+_TERMS = Help(
+    "Terms",
+    (
+        ("FDP", "false discovery proportion: the fraction of false items in one list, 0 for an empty list"),
+        ("FDR", "false discovery rate: the mean of the FDP over repetitions"),
+        ("power", "the fraction of the items that are right to select which is selected"),
+        ("α", "the level: the error rate that the method is asked not to exceed"),
+        ("s.e.", "standard error of a mean over the repetitions; more of them make it smaller"),
+        ("Hamming distance", "the number of false items that are selected and of right ones that are not"),
+    ),
+    folded=True,
+)  # fmt: skip
 
 
 def study_report(result: Any) -> Report:
@@ -29,13 +54,13 @@ def study_report(result: Any) -> Report:
         study = named.load(name)
         figure, title = study.figure, study.title
     verdicts = about.get("verdicts")
-    parts: list[Section] = [_table(result, figure, verdicts), Paragraph(time_line(result))]
+    parts: list[Section] = [_GUIDE, _table(result, figure, verdicts), Paragraph(time_line(result))]
     if about.get("about"):
         parts.append(Paragraph(f"Design: {about['about']}."))
     if name in named.STUDIES or len(result.alphas) > 1:
         shown = sections.drawn("plots.studies", "draw", result, figure, title=title, caption=about.get("about", ""))
         parts.append(sections.Figure("Figure", f"{figure.error} and {figure.power} with standard errors.", shown))
-    parts += _origin(about)
+    parts += [*_origin(about), _TERMS]
     return Report(title, _verdict(figure, verdicts), tuple(parts), not _above(verdicts))
 
 
@@ -116,10 +141,14 @@ def _plain_figure(result: Any) -> Figure:
 
 
 def _origin(about: Mapping[str, Any]) -> list[Section]:
-    shown = ("study", "command", "seed", "regenerates", "table", "date")
+    shown = ("study", "seed", "regenerates", "date")
     rows = [(name, str(about[name])) for name in shown if about.get(name) is not None]
+    if table := about.get("table"):
+        rows.append(("table", f"{table['source']} (sha256 {table['sha256'][:12]})"))
     versions = about.get("versions") or {}
     rows.append(("versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
+    if about.get("command"):
+        rows.append(("to repeat it", to_repeat(about, "tdd.study")))
     told = tuple(row for row in rows if row[1])
     return [Facts("Where it comes from", told)] if told else []
 
@@ -133,7 +162,7 @@ def _table(result: Any, figure: Figure, verdicts: Sequence[str] | None) -> secti
     columns += [Column("method"), Column("α", number=True)]
     columns += [Column(f"{name} ± s.e.", number=True) for name in measured.values()]
     columns += [Column("selected", number=True)] if figure.counts else []
-    columns += [Column("verdict")] if verdicts else []
+    columns += [Column("bound")] if verdicts else []
     levels = len(result.alphas)
     by_method = levels > 3 or (levels > 1 and not fields)
     rows: list[Row] = []

@@ -7,6 +7,7 @@ import errno
 import os
 import pathlib
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 
 from tdd.validate import InputError
@@ -35,6 +36,19 @@ def disk_errors(place: str | os.PathLike[str]) -> Iterator[None]:
         if error.errno in _REFUSED:
             raise InputError(f"cannot write {place}: {error.strerror}; choose a folder that can be written") from error
         raise
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file, also through a link; of a pipe or a device nothing, since it may have no end.
+
+    Raises:
+      OSError: no such file, or something that is no file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+        return file.read()
 
 
 def sync(path: str | os.PathLike[str]) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
+from tdd.validate import InputError, some
+
 PAGE = "report.html"
 """Name of the report in the folder of a run."""
 
@@ -36,6 +38,23 @@ class Displayed(abc.ABC):
     def figures(self) -> dict[str, Any]:
         """The figures of the report: title -> `matplotlib.figure.Figure`."""
         return report_module("page").figures(self.report())
+
+    def plot(self, title: str | None = None) -> Any:
+        """One of `figures()`: the first, or the one with this title; a notebook shows it.
+
+        Returns:
+          A `matplotlib.figure.Figure`, of no window: `savefig` writes it.
+
+        Raises:
+          InputError: no such figure; a run whose verdict is withheld, and a single row, have none.
+        """
+        drawn = self.figures()
+        if title is None and drawn:
+            return next(iter(drawn.values()))
+        if title not in drawn:
+            asked = "no figure" if title is None else f"no figure {title!r}"
+            raise InputError(f"this result has {asked}; it has {some(sorted(drawn)) if drawn else 'none'}")
+        return drawn[title]
 
     def to_pandas(self) -> Any:
         """The rows of the result as a `pandas.DataFrame`.

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from tdd.runs import plain_csv
-from tdd.runs.atomic import atomic_path, check_name, disk_errors, write_atomically
+from tdd.runs.atomic import atomic_path, check_name, disk_errors, read_regular, write_atomically
 from tdd.runs.display import Displayed, report_module
 from tdd.runs.plain_csv import coded_words
 from tdd.runs.portable import command_of, typed_words
@@ -42,6 +42,9 @@ RECORDS = {"run.json": "a run", "study.json": "a study", "power.json": "a power 
 
 _WRITTEN_TOGETHER = 2**13
 _findings = logging.getLogger("tdd.findings")
+_opened: dict[pathlib.Path, str] = {}
+"""Folder -> the identity of the run that this process opened there last."""
+
 _ITEM_COLUMNS = ("id", "p_value", "adjusted", "selected")
 _DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
 _OWNER = ("run the test again", ("verdict", "options", "inputs", "model", "result", "guarantee", "checks"))
@@ -108,7 +111,12 @@ def log_findings(sentences: Iterable[str]) -> None:
 
 
 def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str, Iterable[bytes]]) -> None:
-    """Write tables, given in parts, then run.json with their SHA-256 and its own, each file whole or not at all."""
+    """Write tables, given in parts, then run.json with their SHA-256 and its own, each file whole or not at all.
+
+    Raises:
+      InputError: another run took the folder since `open_run_folder`, or it cannot be written.
+    """
+    _check_still_ours(folder)
     files = {}
     for name, parts in tables.items():
         digest = hashlib.sha256()
@@ -139,7 +147,7 @@ def read_sealed(place: pathlib.Path, schema: int, again: str) -> dict[str, Any]:
       InputError: no JSON, another schema, or content that does not fit its SHA-256.
     """
     try:
-        record = parse_json(place.read_text("utf-8"))
+        record = parse_json(read_regular(place).decode())
     except (OSError, ValueError) as error:
         raise InputError(f"{place} cannot be read as JSON: {error}") from error
     found = record.get("schema") if isinstance(record, dict) else None
@@ -157,7 +165,7 @@ def drawn_seed(folder: str | os.PathLike[str] | None) -> int:
     held: Any = None
     if folder is not None:
         with contextlib.suppress(OSError, ValueError):
-            held = json.loads(pathlib.Path(folder, "inputs.json").read_text("utf-8"))
+            held = json.loads(read_regular(pathlib.Path(folder, "inputs.json")))
     seed = held.get("drawn_seed") if isinstance(held, dict) else None
     return seed if isinstance(seed, int) and not isinstance(seed, bool) else secrets.randbelow(2**32)
 
@@ -185,6 +193,7 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str, drawn: in
     if words := typed_words():
         kept["command"] = shlex.join(words)
     write_atomically(marker, to_json({"fingerprint": identity, "summary": summary, **kept}).encode())
+    _opened[folder.resolve()] = identity
 
 
 def read_run(folder: pathlib.Path) -> dict[str, Any]:
@@ -250,7 +259,7 @@ def read_file(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
       InputError: no such file, or one that was damaged or edited.
     """
     try:
-        data = place.read_bytes()
+        data = read_regular(place)
     except OSError as error:
         raise InputError(f"{place} cannot be read: {error}; make the run again") from error
     if run is not None and run["files"].get(place.name) != hashlib.sha256(data).hexdigest():
@@ -358,7 +367,7 @@ def _cells(values: np.ndarray) -> list[Any]:
 def _check_marker(marker: pathlib.Path, identity: str, *, started: bool) -> None:
     """A folder with inputs.json holds the same run, or one that has computed nothing yet, which may be replaced."""
     try:
-        held: Any = json.loads(marker.read_text("utf-8"))
+        held: Any = json.loads(read_regular(marker))
     except (OSError, ValueError) as error:
         raise InputError(f"{marker} cannot be read ({error}); give another output folder") from error
     if not isinstance(held, dict):
@@ -368,6 +377,13 @@ def _check_marker(marker: pathlib.Path, identity: str, *, started: bool) -> None
             f"output folder {marker.parent} holds a run of other inputs or options "
             f"({held.get('summary', 'unknown')}); give another folder, or remove this one"
         )
+
+
+def _check_still_ours(folder: pathlib.Path) -> None:
+    """A folder that this process opened for a run has not been taken by another one, which began at about that time."""
+    identity = _opened.get(folder.resolve())
+    if identity is not None and (folder / "inputs.json").exists():
+        _check_marker(folder / "inputs.json", identity, started=True)
 
 
 def _check_parts(run: Mapping[str, Any], place: pathlib.Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.atomic import disk_errors, read_regular, write_atomically
 from tdd.validate import InputError, printable, some
 
 _logger = logging.getLogger("tdd")
@@ -147,7 +147,7 @@ class ShardLog:
         for place in sorted(self.folder.glob("*.json")):
             if match := _PLACE.fullmatch(place.name):
                 try:
-                    entry = json.loads(place.read_bytes())
+                    entry = json.loads(read_regular(place))
                     entry = {"facts": dict(entry["facts"]), "finished": bool(entry["finished"])}
                 except (OSError, ValueError, KeyError, TypeError):
                     continue

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.atomic import disk_errors, read_regular, write_atomically
 from tdd.runs.described import described
 from tdd.runs.folder import fingerprint as digest_of
 from tdd.runs.folder import to_json
@@ -54,7 +54,7 @@ class TotalsStore:
         if not self._fingerprint.exists():
             write_atomically(self._fingerprint, to_json(expected).encode())
         try:
-            stored = json.loads(self._fingerprint.read_text("utf-8"))
+            stored = json.loads(read_regular(self._fingerprint))
         except FileNotFoundError as error:
             raise _folder_gone(self.folder) from error
         except (OSError, ValueError) as error:

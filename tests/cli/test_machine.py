@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -130,3 +131,15 @@ def test_other_errors_are_none_of_the_settings(monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     for error in (ValueError("an odd value"), AssertionError(), RuntimeError("Invalid value")):
         assert of_jax_settings(error) == ""
+
+
+@pytest.mark.parametrize(("limit", "option", "what"), [("AS", "-v", "address space"), ("DATA", "-d", "data")])
+def test_a_shell_that_leaves_no_room_is_told_before_anything_is_computed(limit, option, what, monkeypatch, capsys):
+    """JAX would end the process by a signal, or wait for ever."""
+    least = {"AS": 4 << 20, "DATA": 2 << 20}[limit]
+    given = {getattr(resource, f"RLIMIT_{limit}"): (1_000_000 << 10, resource.RLIM_INFINITY)}
+    monkeypatch.setattr(resource, "getrlimit", lambda name: given.get(name, (resource.RLIM_INFINITY,) * 2))
+    assert main(["lab", "example"]) == 2
+    assert f"1,000,000 kB of {what} (ulimit {option}), and JAX needs {least:,} before" in only_line(capsys)
+    given[getattr(resource, f"RLIMIT_{limit}")] = (least << 10, resource.RLIM_INFINITY)
+    assert main(["lab", "example"]) == 0

@@ -88,9 +88,9 @@ def test_commands_are_understood(name):
                         pytest.fail(f"{line}: {said.getvalue()}")
 
 
-def run_code(name, replaced, names):
+def run_code(name, replaced, names, chosen=slice(None)):
     """The Python of a page, word for word but for sizes and places, in one namespace."""
-    code = "\n".join(blocks(name, "python"))
+    code = "\n".join(blocks(name, "python")[chosen])
     for there, here in replaced.items():
         assert there in code, there
         code = code.replace(there, here)
@@ -101,7 +101,7 @@ def run_code(name, replaced, names):
 
 def test_pages_with_code_are_run():
     runs = {"README.md", "kernels/README.md", "tdd/models/README.md", "tdd/procedures/README.md", "tests/README.md"}
-    runs |= {f"tdd/{room}/README.md" for room in ("exchange", "study", "probe")} | set(RUN_ELSEWHERE)
+    runs |= {f"tdd/{room}/README.md" for room in ("audit", "exchange", "probe", "report", "study")} | set(RUN_ELSEWHERE)
     assert {name for name in PAGES if blocks(name, "python")} == runs
 
 
@@ -115,6 +115,15 @@ def test_the_code_of_the_front_page(tmp_path, monkeypatch):
     assert names["audit"].run["verdict"]["stands"]
     assert names["audit"].selected_ids
     assert (tmp_path / "runs" / "first" / "items.csv").is_file()
+
+
+@pytest.mark.slow("long")
+def test_the_code_of_the_audits(capsys):
+    """What the checks find of each kind of calibration texts is what the page says."""
+    run_code("tdd/audit/README.md", {}, {"tdd": tdd})
+    said = re.findall(r"^print\(found.*: (\[.*\])$", "".join(blocks("tdd/audit/README.md", "python")), re.MULTILINE)
+    assert len(said) == 5
+    assert capsys.readouterr().out.splitlines() == said
 
 
 def test_the_code_of_the_kernels():
@@ -190,6 +199,8 @@ def test_the_code_of_the_studies(tmp_path, monkeypatch):
     names = run_code("tdd/study/README.md", {"1_000_000": "2_000", "100_000": "2_000"}, names)
     assert names["result"].fdr.shape == (3, 3, 1)
     assert (tmp_path / "studies" / "shift" / "results.csv").is_file()
+    assert (tmp_path / "levels.png").is_file()
+    assert names["levels"].plot().axes
 
 
 @pytest.mark.slow("long")
@@ -226,15 +237,101 @@ def test_the_code_of_the_training_loop(tmp_path, monkeypatch, capsys):
         "batches": [jnp.asarray(rows[60:] if step < 10 else rows[:20]) for step in range(60)],
     }  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    probe = run_code("tdd/probe/README.md", {"every=500": "every=5", "num_steps=20_000": "num_steps=60"}, names)[
-        "probe"
-    ]
+    probe = run_code(
+        "tdd/probe/README.md", {"every=500": "every=5", "num_steps=20_000": "num_steps=60"}, names, slice(1)
+    )["probe"]
     assert probe.first_alarm > 10
     assert probe.history[-1].step == probe.first_alarm, "it stops at the alarm"
     assert [*written] == [record.step for record in probe.history]
     assert main(["report", "runs/probe", "--plot", "figure.png"]) == 0
     assert f"first at step {probe.first_alarm}" in capsys.readouterr().out
     assert (tmp_path / "figure.png").is_file()
+
+
+@pytest.mark.slow("long")
+@pytest.mark.parametrize("canaries", [True, False])
+def test_the_code_of_the_checkpoints(tmp_path, canaries):
+    import equinox as eqx
+    import flax.training.train_state
+    import optax
+    from adapted_models import VOCABULARY, equinox_model, nnx_model
+    from flax import linen, nnx
+
+    rng = np.random.default_rng(0)
+    words = [" ".join(f"w{i}" for i in row) for row in rng.integers(0, 30, (60, 12))]
+    tokenizer = word_tokenizer(VOCABULARY)
+    rows = jnp.asarray(tokenizer(words[:20])["input_ids"])
+
+    class Bigram(linen.Module):
+        @linen.compact
+        def __call__(self, tokens):
+            return linen.Dense(VOCABULARY)(linen.Embed(VOCABULARY, 8)(tokens))
+
+    module = Bigram()
+
+    def loss(logits):
+        log_p = jax.nn.log_softmax(logits[:, :-1])
+        return -jnp.take_along_axis(log_p, rows[:, 1:, None], axis=-1).mean()
+
+    def linen_step(state):
+        return state.apply_gradients(
+            grads=jax.grad(lambda params: loss(module.apply({"params": params}, rows)))(state.params)
+        )
+
+    def nnx_step(model):
+        gradients = nnx.grad(lambda model: loss(model(rows)))(model)
+        nnx.update(model, jax.tree.map(lambda x, g: x - g, nnx.state(model, nnx.Param), gradients))
+
+    def equinox_step(model):
+        gradients = eqx.filter_grad(lambda model: loss(jax.vmap(eqx.nn.inference_mode(model))(rows)))(model)
+        return eqx.apply_updates(model, jax.tree.map(lambda g: -g, gradients))
+
+    params = module.init(jax.random.key(0), rows)["params"]
+    state = flax.training.train_state.TrainState.create(apply_fn=module.apply, params=params, tx=optax.sgd(1.0))
+    names = {
+        "tdd": tdd, "V": VOCABULARY, "folder": tmp_path, "tokenizer": tokenizer, "benchmark": words[:20],
+        "fresh": words[20:45], "inserted": words[45:50], "kept_back": words[50:], "module": module,
+        "linen_state": state, "linen_step": linen_step, "nnx_model": nnx_model(), "nnx_step": nnx_step,
+        "equinox_model": equinox_model(), "equinox_step": equinox_step,
+    }  # fmt: skip
+    without = {'texts |= {"canaries": inserted, "canary_reference": kept_back}': "pass"}
+    names = run_code("tdd/probe/README.md", {} if canaries else without, names, slice(1, None))
+    assert [record.step for record in names["again"].history] == [0, 2, 4]
+    first = names["watch"].history
+    for name in ("watch", "watch_nnx", "watch_equinox"):
+        looks = names[name].history
+        assert [record.step for record in looks] == [0, 2]
+        assert looks[1].scalars() != looks[0].scalars()
+        assert ("canary" in str(sorted(looks[0].scalars()))) == canaries
+    kind = {"watch": names["linen_lm"], "watch_nnx": names["nnx_lm"], "watch_equinox": names["equinox_lm"]}
+    texts = names["texts"]
+    for name, place in (
+        ("watch", "linen-0"),
+        ("watch", "linen-4"),
+        ("watch_nnx", "nnx-4"),
+        ("watch_equinox", "equinox-4"),
+    ):
+        probe = tdd.Probe(kind[name], **texts)
+        names["restore"](tmp_path / place, probe)
+        steps = [record.step for record in probe.history]
+        assert steps == ([] if place.endswith("-0") else [record.step for record in names[name].history])
+    np.testing.assert_array_equal(names["again"].history[1].e_values, first[1].e_values)
+
+
+@pytest.mark.slow("long")
+def test_the_code_of_the_reports(tmp_path, monkeypatch):
+    import matplotlib.image
+
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    losses = np.concatenate([rng.normal(size=99), rng.normal(size=40) - 3 * (np.arange(40) < 20)])
+    names = {"names": [f"x{i}" for i in range(139)], "roles": ["calibration"] * 99 + ["candidate"] * 40}
+    names = run_code("tdd/report/README.md", {}, {"tdd": tdd, "losses": losses, **names})
+    assert len(names["items"]) == 40
+    assert set(names["items"]["id"][names["items"]["selected"]]) == set(names["audit"].selected_ids)
+    assert matplotlib.image.imread("p_values.png").ndim == 3
+    with pytest.raises(tdd.InputError, match="no figure 'P'; it has Bound for every cut, P-values, Scores"):
+        names["audit"].plot("P")
 
 
 def test_the_code_of_the_tests():

@@ -31,7 +31,7 @@ def heads(table):
 def test_every_field_of_the_cells_unless_told_otherwise():
     result = result_of({"varied": "k = 25", "r": 5, "k": 25})
     whole = table_of(Figure("parameter", labels={"r": "shards"}), result, ["within"])
-    assert heads(whole) == ["varied", "shards", "k", "method", "α", "FDR ± s.e.", "power ± s.e.", "selected", "verdict"]
+    assert heads(whole) == ["varied", "shards", "k", "method", "α", "FDR ± s.e.", "power ± s.e.", "selected", "bound"]
     assert whole.rows[0].cells == (
         "k = 25",
         "5",

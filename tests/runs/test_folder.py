@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import os
 import pathlib
 import shutil
 
@@ -17,8 +18,17 @@ from tdd.report.audit import audit_report
 from tdd.report.sections import to_terminal
 from tdd.runs import folder as run_folder
 from tdd.runs import plain_csv
-from tdd.runs.atomic import check_output_file, write_atomically
-from tdd.runs.folder import fingerprint, read_items, read_run, to_csv
+from tdd.runs.atomic import check_output_file, read_regular, write_atomically
+from tdd.runs.folder import (
+    drawn_seed,
+    fingerprint,
+    open_run_folder,
+    read_items,
+    read_run,
+    read_table,
+    to_csv,
+    write_run,
+)
 from tdd.scoring.store import ScoreStore
 from tdd.validate import InputError
 
@@ -180,3 +190,37 @@ def test_a_name_with_nul_is_refused_in_one_line(tmp_path):
     with pytest.raises(InputError, match="holds a NUL character"):
         ScoreStore(odd)
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["inputs.json", "run.json", "items.csv"])
+@pytest.mark.parametrize("target", ["pipe", "/dev/zero"])
+def test_what_has_no_end_is_no_file_of_a_run(tmp_path, target, name):
+    """Reading it would wait for ever, or fill the memory; a link to a file is read."""
+    if target == "pipe":
+        os.mkfifo(tmp_path / target)
+    place = tmp_path / "run" / name
+    place.parent.mkdir()
+    place.symlink_to(tmp_path / target)
+    with pytest.raises(OSError, match="no regular file"):
+        read_regular(place)
+    if name == "inputs.json":
+        assert 0 <= drawn_seed(place.parent) < 2**32
+    with pytest.raises(InputError, match=r"no regular file|not empty"):
+        read_table(place.parent, name) if name == "items.csv" else open_run_folder(place.parent, "a", "b")
+    (tmp_path / "file").write_bytes(b"{}")
+    place.unlink()
+    place.symlink_to(tmp_path / "file")
+    assert read_regular(place) == b"{}"
+
+
+def test_of_two_runs_that_take_a_folder_at_once_one_is_refused(tmp_path):
+    """Neither has computed anything when both begin; the later one has the folder."""
+    place = tmp_path / "run"
+    open_run_folder(place, "one", "the first")
+    write_atomically(place / "inputs.json", b'{"fingerprint": "other", "summary": "the second"}')  # by another process
+    with pytest.raises(InputError, match=r"holds a run of other inputs or options \(the second\); give another folder"):
+        write_run(place, {"kind": "audit"}, {"items.csv": [b"id\n"]})
+    assert [path.name for path in place.iterdir()] == ["inputs.json"]
+    open_run_folder(place, "other", "the second")
+    write_run(place, {"kind": "audit"}, {"items.csv": [b"id\n"]})
+    assert (place / "run.json").is_file()

@@ -6,7 +6,7 @@ guarantee of the procedure that it names. All other sentences state counts, fact
 
 FACTS = """
 report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 2, demo_table 1, _decided 4, _origin 1, _pictures 5,
-  _checks 1, _reach 2, _FINDINGS 8, _count 1, _examples 1, _command 2, _how_to_read 6, _GLOSSARY 6
+  _checks 1, _reach 2, _FINDINGS 8, _count 1, _examples 1, _how_to_read 6, _GLOSSARY 6
 report/audit_plots.py: bounds 1
 report/exchange.py: _BOS 1, _STOPPED 2, exchange_report 3, log_probs_report 4, _facts 3, _setting_rows 1, _rule 1,
   _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 2, _test_table 2, _shard_table 1
@@ -15,11 +15,11 @@ report/lab.py: lab_report 1, next_command 4
 report/owner.py: _NULLS 2, owner_report 2, _facts 6, _drawn 2
 report/paraphrase.py: next_command 1, paraphrase_report 2, _facts 2
 report/power.py: _CRITERIA 1, _INTERVAL 1, power_plan_report 2, exchange_plan_report 3, _found 3, _smallest 1,
-  _cheapest 3, _caption 1
+  _cheapest 3, _caption 1, _expected_first 1, _GUIDE 3, _TERMS 6, _TERMS_OF_ORDER 6
 report/probe.py: probe_report 3, _facts 6, _schedule 2, _last_look 2, _looks 5, _flagged 1
 report/probe_plots.py: _legend 1
-report/sections.py: caveats 1, Table 1
-report/study.py: _VERDICTS 1, study_report 2, list_report 1, time_line 1, _verdict 8
+report/sections.py: caveats 1, Table 1, to_repeat 2
+report/study.py: _VERDICTS 1, study_report 2, list_report 1, time_line 1, _verdict 8, _GUIDE 3, _TERMS 6
 report/tables.py: validity_report 1, _report 1
 audit/assemble.py: _UNITS 2, assemble 1, failures 1, warnings_of 6, _outcome 2, _of_set 1, _of_items 4, _open_points
   14

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import tdd
-from tdd.runs.atomic import check_name, disk_errors
+from tdd.runs.atomic import check_name, disk_errors, read_regular
 from tdd.scoring.store.namespace import Namespace
 from tdd.scoring.store.shards import sync_folder, write_durably
 from tdd.validate import InputError
@@ -116,7 +116,7 @@ class ScoreStore:
 def _read_plan(place: pathlib.Path, run: str, num_rows: int) -> np.ndarray | None:
     """[rows] bool of a recorded plan; None if there is none. A damaged one is set aside, and planned anew."""
     try:
-        content = json.loads(place.read_bytes())
+        content = json.loads(read_regular(place))
         bits = np.frombuffer(zlib.decompress(base64.b64decode(content["planned"])), np.uint8)  # has a checksum
         if content["run"] == run and len(bits) == -(-num_rows // 8):
             return np.unpackbits(bits, count=num_rows).astype(bool)
@@ -171,7 +171,7 @@ def _check_store_folder(folder: pathlib.Path) -> None:
 def _check_header(place: pathlib.Path) -> None:
     """The header of a store is of a format that this version reads."""
     try:
-        header = json.loads(place.read_bytes())
+        header = json.loads(read_regular(place))
     except ValueError:
         header = None
     if not isinstance(header, dict) or not isinstance(header.get("format"), int):

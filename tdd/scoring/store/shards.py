@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.runs.atomic import disk_errors, sync, write_atomically
+from tdd.runs.atomic import disk_errors, read_regular, sync, write_atomically
 from tdd.validate import InputError
 
 _logger = logging.getLogger("tdd")
@@ -180,7 +180,7 @@ def sync_folder(folder: pathlib.Path) -> None:
 def _checked(path: pathlib.Path) -> bytes | None:
     """The bytes of a shard, if they fit the SHA-256 in its name."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.EIO):
             raise

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.atomic import disk_errors, read_regular, write_atomically
 from tdd.runs.folder import to_json, versions
 from tdd.runs.shards import as_shard
 from tdd.study.runner import simulate
@@ -146,7 +146,7 @@ def measure(
 def _read(place: pathlib.Path, options: Mapping[str, Any]) -> Measured | None:
     """The row of a claim that was measured with the same options; None without a file."""
     try:
-        there = json.loads(place.read_text("utf-8"))
+        there = json.loads(read_regular(place))
         row, stored = Measured(**there["row"]), dict(there["options"])
     except FileNotFoundError:
         return None

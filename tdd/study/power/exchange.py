@@ -14,6 +14,7 @@ import numpy as np
 
 from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
+from tdd.runs.portable import command_of, typed_words
 from tdd.study import checks
 from tdd.study.engine import prepared
 from tdd.study.power import ExchangePlan
@@ -133,6 +134,7 @@ def expected_exchange_power(
         "wanted": wanted,
         "shard_tokens": None if source.shard_tokens is None else float(source.shard_tokens),
         "seed": int(seed),
+        "command": command_of(typed_words()) or None,
         "versions": versions(),
         "warnings": _warnings(source, rows),
         "seconds": time.perf_counter() - started,

@@ -12,6 +12,7 @@ import numpy as np
 from tdd.procedures.procedure import Procedure
 from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
+from tdd.runs.portable import command_of, typed_words
 from tdd.study import checks
 from tdd.study.power import PowerPlan
 from tdd.study.power.scores import LabelledScores, NormalScores, ScorePool
@@ -156,6 +157,7 @@ def expected_power(
         "alphas": list(levels),
         "draw": law.draw,
         "seed": int(seed),
+        "command": command_of(typed_words()) or None,
         "versions": versions(),
         "warnings": _warnings(law, rule, extrapolated=any(row["extrapolated"] for row in curve)),
         "seconds": time.perf_counter() - started,
