@@ -151,8 +151,8 @@ STEP_UP = (
     Fault(
         "hommel: one free hypothesis too few",
         "kernels/hommel.py",
-        "jnp.where(simes > critical, place, 0)",
-        "jnp.where(simes > critical, place - 1, 0)",
+        "jnp.minimum(_first_failure(values, m, critical) - 1, m)",
+        "jnp.minimum(_first_failure(values, m, critical) - 2, m)",
         ("tests/kernels/test_hommel.py", *_law("hommel.hommel/alpha=0.3")),
     ),
     Fault(
