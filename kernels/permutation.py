@@ -139,8 +139,9 @@ def _two_counts(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Arr
     """How many are true of each [B] bool, in one pass: halves of one int32 hold the counts of up to 2^14 of them."""
     both = first.astype(jnp.int32) + (second.astype(jnp.int32) << 16)
     rest = both.shape[0] % 2**14
-    sums = jnp.append(jnp.sum(both[rest:].reshape(-1, 2**14), axis=1), jnp.sum(both[:rest]))
-    return jnp.sum(sums & 0xFFFF), jnp.sum(sums >> 16)
+    whole, part = both[rest:].reshape(-1, 2**14), both[:rest]
+    sums = jnp.append(jnp.sum(whole, axis=1, dtype=jnp.int32), jnp.sum(part, dtype=jnp.int32))
+    return jnp.sum(sums & 0xFFFF, dtype=jnp.int32), jnp.sum(sums >> 16, dtype=jnp.int32)
 
 
 def nan_where(bad: jax.Array, result: PermutationP) -> PermutationP:

@@ -257,8 +257,8 @@ def _masses(calibration: jax.Array, scores: jax.Array, weights: jax.Array, real:
     weights = jnp.zeros_like(weights).at[jnp.searchsorted(ordered, keys)].add(weights)
     sums = jnp.concatenate([jnp.zeros(1, weights.dtype), jnp.cumsum(weights)])
     place = jnp.searchsorted(ordered, queries)
-    met = jnp.append(ordered, 0)[place] == queries
-    return _Masses(sums[place], sums[place + (met & (place < keys.shape[0]))], sums[-1])
+    met = (jnp.pad(ordered, (0, 1))[place] == queries) & (place < keys.shape[0])
+    return _Masses(sums[place], sums[jnp.where(met, place + 1, place)], sums[-1])
 
 
 def _p(masses: _Masses, weights: jax.Array) -> jax.Array:
