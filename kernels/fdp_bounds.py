@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice, ranks
+from tdd.kernels import lattice, ranks, running
 
 __all__ = ["DkwBounds", "FdpBounds", "Template", "bounds", "calibrate", "dkw", "dkw_offset", "of_set"]
 
@@ -162,10 +162,10 @@ def bounds(
     row = jnp.searchsorted(steps, nulls)
     envelope = jnp.concatenate([template.bound, jnp.zeros_like(template.bound, shape=(1, template.rank.size))])
     known = jnp.where(usable, envelope[jnp.minimum(row, steps.size)], m)
-    known = jnp.append(jax.lax.cummin(jnp.minimum(known, at_grid), reverse=True), m)
-    following = jnp.searchsorted(template.rank, jnp.arange(1, max_rank + 1, dtype=jnp.int32))
-    false = jnp.minimum(jnp.minimum(known[following], selected), nulls)
-    false = selected - jax.lax.cummax(selected - false)
+    # Every rank is bounded by what is known at any tabulated one from it on.
+    known = jnp.full(max_rank, m).at[jnp.minimum(template.rank, max_rank) - 1].min(jnp.minimum(known, at_grid))
+    false = jnp.minimum(jnp.minimum(running.cummin(known, reverse=True), selected), nulls)
+    false = selected - running.cummax(selected - false)
     return FdpBounds(selected, false, nulls, m, jnp.where(valid, rank - 1, -1))
 
 
@@ -242,7 +242,7 @@ def dkw(
     total = m.astype(values.dtype)
     if interpolate:
         at_most = jnp.searchsorted(ordered, ordered, side="right").astype(values.dtype)
-        excess = jax.lax.cummin(jnp.minimum(1, ordered + offset) * total - at_most)
+        excess = running.cummin(jnp.minimum(1, ordered + offset) * total - at_most)
         excess = jnp.concatenate([jnp.full(1, jnp.inf, values.dtype), excess])
         # The trivial bound m stands for the empty cut, as in the plain form.
         false = jnp.minimum(excess[count], total) + count.astype(values.dtype)

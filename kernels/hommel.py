@@ -3,9 +3,11 @@
 With s_i = min_j i·p_(m-i+j)/j the Simes p-value of the i largest p-values, h(alpha) = max{i: s_i > alpha} bounds the
 number of true nulls, and p_j is rejected iff h(alpha)·p_j <= alpha. More powerful than Hochberg and Holm.
 
-The s_i come from one pass: s_i is the slope of the tangent from the point (m - i, 0) to the lower convex hull of the
-points (l, p_(l)), and the tangent points follow from a binary search among the places where the hull's edges meet
-the axis.
+The decision needs no order of the items: the i largest p-values fail from some i on, the first of which follows for
+each p-value from its place l, about (m - l)·alpha/(alpha - p_(l)). The least of these is found among bins of
+[0, alpha], of which those that may hold it are divided again. The s_i of the adjusted p-values come from one pass: s_i
+is the slope of the tangent from the point (m - i, 0) to the lower convex hull of the points (l, p_(l)), and the tangent
+points follow from a binary search among the places where the hull's edges meet the axis.
 """
 
 from __future__ import annotations
@@ -15,12 +17,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, running
 from tdd.kernels import stepup_parts as parts
 from tdd.kernels.majorant import concave_majorant
 from tdd.kernels.stepup_parts import StepUp
 
 __all__ = ["hommel"]
+
+_MAX_BINS = 2**13
+_MAX_DIVISIONS = 16
+_ROUNDING = 2  # by so many a rounded number of hypotheses may be wrong, for up to two million of them
 
 
 def hommel(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
@@ -29,17 +35,71 @@ def hommel(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
     Guarantee: family-wise error rate <= alpha for p-values for which Simes' inequality holds among the true nulls:
     independent or PRDS, conformal ones among them; finite-sample. Arguments and errors as `stepup.bh`.
 
-    Cost: a sort, the hull of m points (`majorant.concave_majorant`), O(m log m) searches.
+    Cost: a few passes over the items for `reject`; for `adjusted` a sort, the hull of m points
+    (`majorant.concave_majorant`) and O(m log m) searches.
     References: Hommel (1988); Meijer, Krebs & Goeman (2019) for fast forms.
     """
     values, valid, m = parts.items(p_values, mask)
     level = lattice.as_level(alpha)
     critical = parts.critical(level, values.dtype)
-    simes = _simes(jnp.sort(values), m)
-    place = jnp.arange(simes.size, dtype=jnp.int32)
-    free = jnp.max(jnp.where(simes > critical, place, 0), initial=0)
+    free = jnp.minimum(_first_failure(values, m, critical) - 1, m)
     reject = valid & (values * free.astype(values.dtype) <= critical)
-    return parts.result(reject, _adjusted(values, m, simes), values, valid, m, level)
+    return parts.result(reject, _adjusted(values, m, _simes(jnp.sort(values), m)), values, valid, m, level)
+
+
+def _first_failure(values: jax.Array, m: jax.Array, critical: jax.Array) -> jax.Array:
+    """The least i for which Simes' test rejects the i largest p-values, above m where there is none, [] int32."""
+    size, dtype = values.shape[0], values.dtype
+    if size == 0:
+        return jnp.int32(1)
+    num_bins = min(_MAX_BINS, 1 << size.bit_length())
+    place = jnp.arange(num_bins, dtype=jnp.int32)
+
+    def divide(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        low, high, below, least, passes = state
+        # Rounded, yet in the order of the values; the ends fall into the first and the last bin.
+        width = jnp.where(high > low, high - low, 1)
+        inside = (values >= low) & (values <= high)
+        own = jnp.clip(((values - low) / width * (num_bins - 1)).astype(jnp.int32), 0, num_bins - 1)
+        own = jnp.where(inside, own, num_bins)
+        held = jnp.zeros(num_bins, jnp.int32).at[own].add(1, mode="drop")
+        largest = jnp.zeros(num_bins, dtype).at[own].max(values, mode="drop")
+        upto = below + running.cumsum(held)
+        # The largest of a bin stands at the bin's last place; none of its others fails before one at its edge would.
+        least = jnp.minimum(least, jnp.min(jnp.where(held > 0, _failure(largest, upto, m, critical), size + 1)))
+        edge = low + width * (place.astype(dtype) / (num_bins - 1))
+        edge = jnp.maximum(low, edge * (1 - parts.tolerance(dtype)) - width * parts.tolerance(dtype))
+        may = (held > 1) & (edge < largest) & (_failure(edge, upto, m, critical) < least)
+        first = jnp.min(jnp.where(may, place, num_bins - 1))
+        last = jnp.max(jnp.where(may, place, 0))
+        below = upto[first] - held[first]
+        low = jnp.where(jnp.any(may), edge[first], jnp.inf)
+        return low, largest[last], below, least, passes + 1
+
+    start = jnp.zeros((), dtype), critical, jnp.int32(0), jnp.int32(size + 1), jnp.int32(0)
+    state = jax.lax.while_loop(lambda state: (state[0] <= state[1]) & (state[4] < _MAX_DIVISIONS), divide, start)
+
+    def order_items(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        ordered = jnp.sort(values + (state[0] > state[1]).astype(dtype))  # by 0: so that the sort stays in the loop
+        at = jnp.arange(1, size + 1, dtype=jnp.int32)
+        failure = jnp.where(ordered <= critical, _failure(ordered, at, m, critical), size + 1)
+        return jnp.full((), jnp.inf, dtype), *state[1:3], jnp.min(failure), state[4]
+
+    return jax.lax.while_loop(lambda state: state[0] <= state[1], order_items, state)[3]
+
+
+def _failure(p: jax.Array, place: jax.Array, m: jax.Array, critical: jax.Array) -> jax.Array:
+    """The least i that fails by the p-value p <= critical at place l of all m: i·p/(i - (m - l)) <= critical."""
+    above = m - place
+    gap = critical - p
+    about = above.astype(p.dtype) * (critical / jnp.where(gap > 0, gap, 1))
+    about = jnp.where(gap > 0, about, jnp.where(above > 0, jnp.inf, 0))
+    start = jnp.maximum(jnp.minimum(about, m.astype(p.dtype)).astype(jnp.int32) - _ROUNDING, above + 1)
+    fails = lambda i: i.astype(p.dtype) * p / (i - above).astype(p.dtype) <= critical  # noqa: E731
+    answer = start + 2 * _ROUNDING + 1
+    for step in range(2 * _ROUNDING, -1, -1):
+        answer = jnp.where(fails(start + step), start + step, answer)
+    return answer
 
 
 def _simes(ordered: jax.Array, m: jax.Array) -> jax.Array:
@@ -56,7 +116,7 @@ def _simes(ordered: jax.Array, m: jax.Array) -> jax.Array:
     following = right[jnp.minimum(right + 1, size - 1)]
     run, rise = x[following] - x[right], y[following] - y[right]
     meets = jnp.where(rise > 0, x[right] - y[right] * (run / rise), -jnp.inf)
-    meets = jax.lax.cummax(jnp.where(x[right] >= m.astype(dtype), jnp.inf, meets))
+    meets = running.cummax(jnp.where(x[right] >= m.astype(dtype), jnp.inf, meets))
     i = jnp.arange(1, size + 1, dtype=jnp.int32)
     origin = (m - i).astype(dtype)
     vertex = right[jnp.minimum(jnp.searchsorted(meets, origin, side="right"), size - 1)]
@@ -69,7 +129,7 @@ def _simes(ordered: jax.Array, m: jax.Array) -> jax.Array:
 
 def _adjusted(values: jax.Array, m: jax.Array, simes: jax.Array) -> jax.Array:
     """min over i = 0..m of max(i·p_j, s_(i+1)), s made decreasing: found where i·p_j, rising, crosses s, falling."""
-    falling = jnp.append(jax.lax.cummax(simes, reverse=True), 0)
+    falling = jnp.append(running.cummax(simes, reverse=True), 0)
     dtype = values.dtype
 
     def halve(_, bounds):

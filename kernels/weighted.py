@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, lattice, ranks, stepup
+from tdd.kernels import conformal, lattice, ranks, running, stepup
 
 __all__ = ["PRUNES", "WeightedStep", "effective_sample_size", "p_values", "selection"]
 
@@ -212,7 +212,7 @@ def _bh_sizes(
     tested = place <= num_tests
     quota = critical * place.astype(weights.dtype) / tests
     beyond = jnp.where(quota < 1, (quota * masses.total - masses.more) / (1 - quota), jnp.inf)
-    beyond = jax.lax.cummax(jnp.where(tested, beyond, -jnp.inf), reverse=True)
+    beyond = running.cummax(jnp.where(tested, beyond, -jnp.inf), reverse=True)
     far = jnp.searchsorted(-beyond, -weights, side="right").astype(jnp.int32)
     before = jnp.concatenate([jnp.zeros(1, weights.dtype), masses.more[:-1]])[:m]
     end = jnp.minimum(jnp.searchsorted(ordered, ordered, side="right").astype(jnp.int32), num_tests)
@@ -250,13 +250,15 @@ def _last_at_most(values: jax.Array, bounds: jax.Array, ends: jax.Array) -> jax.
 
 def _masses(calibration: jax.Array, scores: jax.Array, weights: jax.Array, real: jax.Array) -> _Masses:
     """Sums from the extreme end, so that a small sum keeps its digits."""
-    ordered, weights = jax.lax.sort_key_val(jnp.where(real, calibration, ranks.largest(calibration.dtype)), weights)
+    keys, _ = ranks.order_keys(calibration, real)
+    queries, _ = ranks.order_keys(scores)
+    ordered = jnp.sort(keys)
+    # The weights of equal scores stand together at the first of their places.
+    weights = jnp.zeros_like(weights).at[jnp.searchsorted(ordered, keys)].add(weights)
     sums = jnp.concatenate([jnp.zeros(1, weights.dtype), jnp.cumsum(weights)])
-    return _Masses(
-        sums[jnp.searchsorted(ordered, scores, side="left")],
-        sums[jnp.searchsorted(ordered, scores, side="right")],
-        sums[-1],
-    )
+    place = jnp.searchsorted(ordered, queries)
+    met = (jnp.pad(ordered, (0, 1))[place] == queries) & (place < keys.shape[0])
+    return _Masses(sums[place], sums[jnp.where(met, place + 1, place)], sums[-1])
 
 
 def _p(masses: _Masses, weights: jax.Array) -> jax.Array:

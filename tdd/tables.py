@@ -253,8 +253,10 @@ def _hash(table: ScoreTable) -> str:
     for words in (table.ids, table.roles.tolist(), table.groups, tuple(table.scores)):
         digest.update(len(words).to_bytes(8, "little"))
         for start in range(0, len(words), _HASHED_TOGETHER):
-            encoded = [word.encode() for word in words[start : start + _HASHED_TOGETHER]]
-            digest.update(b"".join([len(data).to_bytes(8, "little") + data for data in encoded]))
+            some_words = words[start : start + _HASHED_TOGETHER]
+            encoded = {word: word.encode() for word in set(some_words)}
+            prefixed = {word: len(data).to_bytes(8, "little") + data for word, data in encoded.items()}
+            digest.update(b"".join(map(prefixed.__getitem__, some_words)))
     for column in (table.labels.astype("<i8"), *(scores.astype("<f8") for scores in table.scores.values())):
         digest.update(column.tobytes())
     return digest.hexdigest()

@@ -345,22 +345,41 @@ def to_csv(columns: Mapping[str, np.ndarray], *, line_end: str = "\r\n") -> Iter
     arrays = [np.asarray(column) for column in columns.values()]
     num_rows = max(map(len, arrays), default=0)
     for start in range(0, max(num_rows, 1), _WRITTEN_TOGETHER):
-        part = slice(start, start + _WRITTEN_TOGETHER)
-        writer.writerows(zip(*(_cells(array[part]) for array in arrays), strict=True))
+        cells = [_cells(array[start : start + _WRITTEN_TOGETHER]) for array in arrays]
+        if len(cells) > 1 and all(map(_plain, cells)):
+            text.writelines(",".join(row) + line_end for row in zip(*cells, strict=True))
+        else:
+            writer.writerows(zip(*cells, strict=True))
         yield text.getvalue().encode()
         text.seek(0)
         text.truncate()
 
 
+def _plain(cells: list[Any]) -> bool:
+    """Whether cells are strings that stand in a table without quotation marks."""
+    if any(kind is not str for kind in set(map(type, cells))):
+        return False
+    text = "".join(cells)
+    return not any(character in text for character in ',"\r\n')
+
+
 def _cells(values: np.ndarray) -> list[Any]:
     """Cells of a column for `csv.writer`."""
     if values.dtype == np.bool_:
-        return values.astype(np.int64).tolist()
-    if values.dtype == np.float64 or values.dtype == object:
-        return ["" if x != x else int(x) if isinstance(x, (bool, np.bool_)) else x for x in values.tolist()]
-    if np.issubdtype(values.dtype, np.floating):
-        missing = np.isnan(values).tolist()
-        return ["" if absent else str(x) for absent, x in zip(missing, values, strict=True)]
+        return np.where(values, "1", "0").tolist()
+    if values.dtype == object:
+        cells = values.tolist()
+        if set(map(type, cells)) == {str}:
+            return cells
+        return ["" if x != x else int(x) if isinstance(x, (bool, np.bool_)) else x for x in cells]
+    if values.dtype == np.float64:
+        return ["" if x != x else repr(x) for x in values.tolist()]
+    if np.issubdtype(values.dtype, np.floating):  # by their bits: 0 and -0 differ
+        distinct, place = np.unique(values.view(f"u{values.itemsize}"), return_inverse=True)
+        words = ["" if x != x else str(x) for x in distinct.view(values.dtype)]
+        return list(map(words.__getitem__, place.tolist()))
+    if np.issubdtype(values.dtype, np.integer):
+        return list(map(str, values.tolist()))
     return values.tolist()
 
 

@@ -82,8 +82,8 @@ CONFORMAL = (
     Fault(
         "weighted: the mass of ties is left out of p",
         "kernels/weighted.py",
-        'sums[jnp.searchsorted(ordered, scores, side="right")],',
-        'sums[jnp.searchsorted(ordered, scores, side="left")],',
+        "sums[jnp.where(met, place + 1, place)]",
+        "sums[place]",
         _law("weighted.p_values/nonmember", "weighted.p_values/member"),
     ),
     Fault(
@@ -137,8 +137,8 @@ STEP_UP = (
     Fault(
         "hommel: one free hypothesis too few",
         "kernels/hommel.py",
-        "jnp.where(simes > critical, place, 0)",
-        "jnp.where(simes > critical, place - 1, 0)",
+        "jnp.minimum(_first_failure(values, m, critical) - 1, m)",
+        "jnp.minimum(_first_failure(values, m, critical) - 2, m)",
         ("tests/kernels/test_hommel.py", *_law("hommel.hommel/alpha=0.3")),
     ),
     Fault(
@@ -217,8 +217,8 @@ KNOCKOFFS_AND_MERGES = (
     Fault(
         "knockoff: bounds are sharpened from the wrong end",
         "kernels/knockoff.py",
-        "jax.lax.cummax(members, reverse=True)",
-        "jax.lax.cummax(members)",
+        "running.cummax(members, reverse=True)",
+        "running.cummax(members)",
         _law("knockoff.fdp_bound"),
     ),
     Fault(
@@ -1308,7 +1308,7 @@ STUDIES = (
     Fault(
         "discriminant: items are summed in the order in which they come",
         "kernels/discriminant.py",
-        "first_equal = jax.lax.cummax(jnp.where(new, index, 0))",
+        "first_equal = running.cummax(jnp.where(new, index, 0))",
         "first_equal = index",
         ("tests/procedures/test_combined_score.py",),
     ),

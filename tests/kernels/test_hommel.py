@@ -66,6 +66,39 @@ def test_decision_agrees_with_the_adjusted_values():
         assert not step.reject.all()
 
 
+def bisected(p, alpha):
+    """Hommel's decision from all Simes tests: bisection over the number of hypotheses that may be true."""
+    m, level = p.size, np.float32(np.float32(alpha) * (1 + 4 * np.finfo(np.float32).eps))
+    ordered, low, high = np.sort(p), 0, m
+    while low < high:
+        middle = (low + high + 1) // 2
+        simes = np.float32(middle) * ordered[m - middle :] / np.arange(1, middle + 1, dtype=np.float32)
+        low, high = (middle, high) if (simes > level).all() else (low, middle - 1)
+    return p * np.float32(low) <= level
+
+
+@pytest.mark.parametrize("divisions", [0, 1, 16])
+def test_bins_and_order_give_one_decision(monkeypatch, divisions):
+    monkeypatch.setattr(hommel, "_MAX_DIVISIONS", divisions)
+    decide = jax.jit(lambda p: hommel.hommel(p, 0.1).reject)
+    m = 5_000
+    rng = np.random.default_rng(4)
+    uniform = rng.random(m)
+    cases = (
+        uniform**4,
+        np.where(uniform < 0.3, 0.1 * (1 - 1e-4 * uniform), uniform),  # most of them in one bin
+        np.arange(1, m + 1) / m * 0.1 * rng.uniform(0.9, 1.1),  # near the line of all Simes tests
+        np.round(uniform**3 * 200) / 200,
+        0.1 / np.arange(1, m + 1),
+    )
+    rejected = []
+    for p in cases:
+        p = p.astype(np.float32)
+        np.testing.assert_array_equal(decide(p), bisected(p, 0.1))
+        rejected.append(int(bisected(p, 0.1).sum()))
+    assert sum(0 < number < m for number in rejected) >= 2, rejected
+
+
 def test_static_level_out_of_range():
     with pytest.raises(ValueError, match="alpha"):
         hommel.hommel(jnp.array([0.1]), 1.0)
