@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import numpy as np
 from tdd.audit.assemble import RESERVED, Shown, assemble
 from tdd.audit.decide import choose, evidence_of
 from tdd.audit.inputs import check_clusters_named, check_knockoffs, check_known_labels, check_used
+from tdd.audit.rankings import SELECTED, Rankings, rankings
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
-from tdd.runs.folder import Audit, fingerprint, open_run_folder
+from tdd.records import Evidence
+from tdd.runs.folder import Audit, fingerprint, open_run_folder, plain
 from tdd.tables import Role, RoleOptions, ScoreTable, load_score_table
 from tdd.validate import InputError, as_names
 
@@ -31,6 +34,7 @@ def select(
     weight_column: str | None = None,
     split_column: str | None = None,
     knockoffs: Sequence[str] = (),
+    results: Sequence[str] = (),
     delta: float = 0.05,
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -51,6 +55,9 @@ def select(
       split_column: column with 1 for the calibration items from which "td4eval:combine=split_weights" learns its
         weights.
       knockoffs: columns with the scores of each item's knockoffs ("ktd").
+      results: columns with the result of each of several models on every candidate, higher = better, for a method that
+        finds clean items: the report then ranks the models on all candidates, on the selected ones and on those that
+        each detector selects alone (`tdd.audit.rankings`).
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       out: run folder to write.
@@ -69,8 +76,14 @@ def select(
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others, out=out)
     procedure, name = choices.procedure, choices.procedure.name
     names = () if score is None else as_names(score, "score")
-    knockoffs = as_names(knockoffs, "knockoffs")
-    beside = (*knockoffs, *(column for column in (weight_column, split_column) if column is not None))
+    knockoffs, results = as_names(knockoffs, "knockoffs"), as_names(results, "results")
+    beside = (*knockoffs, *(column for column in (weight_column, split_column) if column is not None), *results)
+    if results and procedure.null != "member":
+        raise InputError(f"results ranks models on clean items, and {name} finds members; use td4eval, or leave it out")
+    if len(set(results)) != len(results) or len(results) == 1 or {*results} & {*names, *beside[: -len(results)]}:
+        raise InputError(
+            f"results must name two or more columns, each once and none with another use, got {', '.join(results)}"
+        )
     check_used(name, name if "knockoffs" in procedure.needs else "ktd", knockoffs=knockoffs or None)
     check_used(name, name if "weights" in procedure.needs else "weighted", weight_column=weight_column)
     check_used(name, "td4eval", split_column=split_column)
@@ -83,7 +96,7 @@ def select(
         table = load_score_table(
             table,
             calibrated="calibration" in procedure.needs,
-            optional=(split_column,) if split_column else (),
+            optional=(*((split_column,) if split_column else ()), *results),
             **columns,
         )
     if score is None:
@@ -133,14 +146,42 @@ def select(
         "knockoffs": list(knockoffs),
         "unit": getattr(procedure, "unit", None) if clustered else None,
         "delta": delta,
+        **({"results": list(results)} if results else {}),
     }
     inputs = {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}}
     audit = assemble(choices, evidence, items, options=options, inputs=inputs)
+    if results and audit.verdict_stands:
+        ranked = _ranked(
+            evidence, audit, names, {one: tables["candidate"][one] for one in results}, items.labels, alpha
+        )
+        audit = dataclasses.replace(audit, run={**audit.run, "rankings": plain(ranked)})
     if out is not None:
         identity = fingerprint({"inputs": table.sha256, "seed": choices.seed, **options})
         open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}", choices.drawn)
         audit.save(pathlib.Path(out))
     return audit
+
+
+def _ranked(
+    evidence: Evidence,
+    audit: Audit,
+    detectors: Sequence[str],
+    results: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    alpha: float,
+) -> Rankings:
+    """The models on what each detector selects alone, by Benjamini-Hochberg, and on the selection."""
+    from tdd.procedures.p_values import conformal_p_values
+    from tdd.procedures.testing import bh
+
+    alone = {}
+    for detector, own, tested in zip(
+        detectors, *map(np.atleast_2d, (evidence.calibration, evidence.scores)), strict=True
+    ):
+        real, present = ~np.isnan(own), ~np.isnan(tested)
+        p = conformal_p_values(own, tested, null="member", calibration_mask=real, mask=present)
+        alone[f"{detector} alone"] = np.asarray(bh(p, alpha, mask=present).reject)
+    return rankings(results, {**alone, SELECTED: np.asarray(audit.items["selected"])}, labels)
 
 
 def _check_columns(
@@ -162,7 +203,7 @@ def _check_columns(
         raise InputError(f"score names a column twice: {', '.join(names)}")
     for name in beside:
         if name not in table.scores:
-            argument = "knockoffs" if name in knockoffs else "weight_column or split_column"
+            argument = "knockoffs" if name in knockoffs else "weight_column, split_column or results"
             raise InputError(f"{argument} names {name!r}, which is not a score column; there are {available}")
     for name in knockoffs:
         if name in names or knockoffs.count(name) > 1:

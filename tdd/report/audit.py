@@ -56,6 +56,8 @@ def audit_report(
         sections += _pictures(run, items, calibration)
     if stands and run["certificate"]:
         sections.append(_bounds(run["certificate"], decision))
+    if stands and run.get("rankings"):
+        sections.append(_rankings(run["rankings"]))
     if run["checks"]:
         sections.append(_checks(run))
     if run.get("examples"):
@@ -324,6 +326,31 @@ def _bounds(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Sect
         ),
         f"If the assumptions hold: all of this at once with confidence {100 * (1 - certificate['delta']):g}%{counted} "
         f"({certificate['source']}).",
+    )
+
+
+def _rankings(ranked: Mapping[str, Any]) -> Table:
+    """Rank of each model on every set of items, fraction of contaminated ones there, agreement with the reference."""
+    rows = tuple(
+        Row(
+            (
+                row["items"],
+                str(row["count"]),
+                *(() if row["fdp"] is None else (f"{row['fdp']:.3f}",)),
+                "-" if row["srcc"] is None else f"{row['srcc']:.3f}",
+                *("-" if rank is None else f"{rank:g}" for rank in row["ranks"]),
+            )
+        )
+        for row in ranked["rows"]
+    )
+    labelled = ranked["rows"][0]["fdp"] is not None
+    names = ("items", *(("contaminated",) if labelled else ()), "SRCC", *ranked["models"])
+    return Table(
+        "Ranks of the models by their mean results",
+        (Column("on"), *(Column(name, number=True) for name in names)),
+        rows,
+        f"1 is the best. SRCC is Spearman's correlation with the ranking on {ranked['reference']}; no error rate of a "
+        "ranking is controlled.",
     )
 
 
