@@ -33,6 +33,7 @@ from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel, Texts
 from tdd.scoring.gradients import grad_norms
+from tdd.scoring.scores.parts import orders_of
 from tdd.scoring.scores.score import as_scores, parse_score
 from tdd.scoring.token_stats import token_stats
 from tdd.scoring.tokenise import encode
@@ -373,8 +374,10 @@ def _laid_out(rows: Sequence[np.ndarray], max_length: int, batch_size: int) -> t
 
 @functools.partial(jax.jit, static_argnames=("lm", "names"))
 def _rows(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array, *, names: tuple[str, ...]) -> Any:
-    stats = token_stats(lm, params, tokens, mask)
-    return [parse_score(name).rows(stats) for name in names]
+    scores = [parse_score(name) for name in names]
+    orders = orders_of([name for score in scores for name in score.reads])
+    stats = token_stats(lm, params, tokens, mask, orders=orders)
+    return [score.rows(stats) for score in scores]
 
 
 @functools.partial(jax.jit, static_argnames="lm")

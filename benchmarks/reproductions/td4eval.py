@@ -2,10 +2,10 @@
 
 Models of different training lengths answer a multiple-choice benchmark (`benchmark_items`). One of the weaker ones is
 trained further on a share of the items with their right answers. 30% of the items are the validation set, whose
-contaminated items calibrate; on the others, TD4Eval selects clean items. So does each of its six detectors, by BH on its
-p-values and by the threshold of the highest accuracy on the validation set (appendix 11.3). The models are then ranked
-on all test items, on the selected ones, and on those that are truly clean; Spearman's correlation (SRCC) compares with
-the last, as in the paper's table 2 and, by the share of contamination, its tables 8 to 11.
+contaminated items calibrate; on the others, TD4Eval selects clean items. So does each of its six detectors, by BH on
+its p-values and by the threshold of the highest accuracy on the validation set (appendix 11.3). The models are then
+ranked on all test items, on the selected ones, and on those that are truly clean; Spearman's correlation (SRCC)
+compares with the last, as in the paper's table 2 and, by the share of contamination, its tables 8 to 11.
 
 The models on the selected items are the same as on the truly clean ones, the contaminated one included. Selection is
 not neutral: the clean items it keeps are those that the contaminated model finds improbable, so its rank may come out

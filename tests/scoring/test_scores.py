@@ -201,7 +201,10 @@ def test_parsing():
         ("min_k:k=nan", "k=nan is not a fraction"),
         ("min_k:k=0.123456", "at most four decimals"),
         ("max_renyi:k=-1", r"\[0, 1\]"),
-        ("max_renyi:gamma=3", "gamma='3' is unknown; the orders are"),
+        ("max_renyi:gamma=0", "gamma=0 is no order of a Renyi entropy; give a number above 0, or inf"),
+        ("max_renyi:gamma=-1", "gamma=-1 is no order of a Renyi entropy"),
+        ("max_renyi:gamma=nan", "gamma=nan is no order of a Renyi entropy"),
+        ("max_renyi:gamma=word", "gamma=word is no order of a Renyi entropy"),
     ],
 )
 def test_bad_names(text, message):

@@ -10,12 +10,14 @@ from typing import Any
 
 from tdd.records import TokenStats
 from tdd.scoring.scores.parts import (
+    as_float,
     check_fraction,
     check_named,
     check_positive,
     first_occurrences,
     largest_mean,
     masked_mean,
+    name_of_order,
     namespace,
     smallest_mean,
     smallest_tokens,
@@ -31,6 +33,14 @@ _ORDERS = {**_BETAS, "inf": float("inf")}
 _FIELD_OF_ORDER = {**_FIELD_OF_BETA, float("inf"): "renyi_inf"}
 
 _SOME_TOKENS = functools.partial(check_fraction, "k", allow_zero=False)
+
+
+def _order(value: Any) -> float:
+    """An order of a Renyi entropy."""
+    known = _ORDERS.get(str(value)) or as_float(value)
+    if not known > 0:
+        raise InputError(f"gamma={value!s} is no order of a Renyi entropy; give a number above 0, or inf")
+    return known
 
 
 def _named_number(parameter: str, hint: str, named: dict[str, float], value: Any) -> float:
@@ -126,23 +136,36 @@ class MEntropy(Score):
 class MaxRenyi(Score):
     """max_renyi: mean of the max(1, floor(k n)) largest Renyi entropies of order gamma (Li et al. 2024, MaxRenyi-K%).
 
-    gamma is 1/2, 1 (Shannon), 2 or inf (minus the largest log-probability); k = 0 takes the single largest.
+    gamma is any number above 0: 1 is Shannon's entropy, inf minus the largest log-probability; k = 0 takes the single
+    largest. Each order but 1/2, 1, 2 and inf costs one more pass of the readout, and needs the model itself: logged
+    statistics and the descriptions of images have these four.
     """
 
     name = "max_renyi"
     meaning = "mean of the k largest Renyi entropies of order gamma"
     statistics = ("mu", "renyi_half", "renyi_two", "renyi_inf")
 
-    gamma: Any = option("0.5", functools.partial(_named_number, "gamma", "the orders are 0.5, 1, 2 and inf", _ORDERS))
+    gamma: Any = option("0.5", _order)
     k: Any = option("0.2", functools.partial(check_fraction, "k", allow_zero=True))
 
     def rows(self, stats: TokenStats) -> Array:  # noqa: D102
-        entropies = stats.entropy if self.gamma == 1 else getattr(stats, _FIELD_OF_ORDER[self.gamma])
+        (name,) = self.reads
+        if name not in stats.renyi and name not in _FIELD_OF_ORDER.values():
+            raise InputError(
+                f"this score reads the Renyi entropy of order {self.gamma:g}: set TokenStats.renyi[{name!r}]"
+            )
+        entropies = (
+            stats.entropy if self.gamma == 1 else stats.renyi[name] if name in stats.renyi else getattr(stats, name)
+        )
         return largest_mean(namespace(stats), entropies, stats.mask, self.k)
 
     @property
+    def computed(self) -> tuple[str, ...]:  # noqa: D102
+        return self.statistics if self.gamma in _FIELD_OF_ORDER else self.reads
+
+    @property
     def reads(self) -> tuple[str, ...]:  # noqa: D102
-        return (_FIELD_OF_ORDER[self.gamma],)
+        return (_FIELD_OF_ORDER.get(self.gamma) or name_of_order(self.gamma),)
 
 
 @dataclasses.dataclass(frozen=True)
