@@ -37,6 +37,8 @@ _STEP_UPS = {
     *("jmcs/bh", "jmcs/storey", "td4eval/pooled_rank", "td4eval/split_weights"),
 }
 """Procedures that compare the p-values of single items with the line t·pi0/alpha."""
+_OF_W = ("ktd/ktd", "ktd/multi")
+"""Procedures that compare the numbers of statistics beyond t and -t."""
 _NULLS = {"nonmember": "the candidate was not in the training data", "member": "the candidate was in the training data"}
 
 
@@ -200,6 +202,16 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
                 f"Distribution of the score {column} among calibration items and candidates"
                 + ("." if cut is None else "; the least extreme selected score is a vertical line."),
                 functools.partial(_drawn, "scores", items, calibration, column, cut),
+            )
+        )
+    if decision["method"] in _OF_W and _known(items.get("statistic", ())):
+        pictures.append(
+            Figure(
+                "Knockoff statistics",
+                "Number of candidates whose knockoff statistic W is at least t, and number at most -t: the rule takes "
+                f"the second as an estimate of the false ones among the first. {decision['num_selected']} candidates "
+                "are selected.",
+                functools.partial(_drawn, "statistics", items, decision),
             )
         )
     if _known(items["p_value"]):

@@ -5,7 +5,7 @@ guarantee of the procedure that it names. All other sentences state counts, fact
 """
 
 FACTS = """
-report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 2, demo_table 1, _decided 4, _origin 1, _pictures 5,
+report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 2, demo_table 1, _decided 4, _origin 1, _pictures 6,
   _rankings 2, _checks 1, _reach 2, _FINDINGS 8, _count 1, _examples 1, _command 2, _how_to_read 6, _GLOSSARY 6
 report/audit_plots.py: bounds 1
 report/exchange.py: _BOS 1, _STOPPED 2, exchange_report 3, log_probs_report 4, _facts 3, _setting_rows 1, _rule 1,

@@ -48,20 +48,36 @@ def _named_number(parameter: str, hint: str, named: dict[str, float], value: Any
     return value if value in named.values() else check_named(parameter, hint, named, str(value))
 
 
-@dataclasses.dataclass(frozen=True)
-class Loss(Score):
-    """loss: -(1/n) sum_t log p(x_t | x_<t) over the n scored tokens, nats a token.
+class OfMeanLoss(Score):
+    """A score whose part from the tokens is their mean negative log-probability."""
 
-    Perplexity is its exponential. Paper: "High-power training data identification", Eq. 2, which leaves out 1/n; the
-    mean is used here, because texts of unequal length are ranked.
-    """
-
-    name = "loss"
-    meaning = "mean negative log-probability of a token"
     statistics = ("log_prob",)
 
     def rows(self, stats: TokenStats) -> Array:  # noqa: D102
         return -masked_mean(namespace(stats), stats.log_prob, stats.mask)
+
+
+check_reduction = functools.partial(
+    check_named, "reduction", "use 'sum' (of -log p over the scored tokens) or 'mean'", ("sum", "mean")
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss(OfMeanLoss):
+    """loss: -(1/n) sum_t log p(x_t | x_<t) over the n scored tokens, nats a token; with reduction=sum without 1/n.
+
+    Perplexity is the exponential of the mean. Paper: "High-power training data identification", Eq. 2, is the sum,
+    which ranks short texts first: where lengths differ it says more of the length than of the model.
+    """
+
+    name = "loss"
+    meaning = "mean negative log-probability of a token, or their sum"
+
+    reduction: Any = option("mean", check_reduction)
+
+    def rows(self, stats: TokenStats) -> Array:  # noqa: D102
+        mean = super().rows(stats)
+        return mean * stats.mask.sum(-1) if self.reduction == "sum" else mean
 
 
 def compressed_bytes(text: str) -> float:
@@ -70,7 +86,7 @@ def compressed_bytes(text: str) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Zlib(Loss):
+class Zlib(OfMeanLoss):
     """zlib: loss / number of bytes of the zlib-compressed text (Carlini et al. 2021, "Extracting training data")."""
 
     name = "zlib"
