@@ -129,7 +129,8 @@ def test_a_page_for_the_printer(audit):
 def test_the_picture_of_knockoff_statistics():
     """Both counts at every t, against plain counting, and the smallest selected statistic."""
     w = np.concatenate([np.arange(1, 41) / 10, -np.array([0.05, 0.15, 0.3]), [0.0]])
-    columns = {"id": [f"i{i}" for i in range(w.size)], "original": [0.0] * w.size, "b": w.tolist()}
+    own = np.arange(w.size) / 8  # a tie of all of them would be no score
+    columns = {"id": [f"i{i}" for i in range(w.size)], "original": own.tolist(), "b": (own + w).tolist()}
     audit = select(columns, alpha=0.2, method="ktd:rule=ktd", score="original", knockoffs=("b",))
     pictures = {one.title: one for one in audit_report(audit.run, audit.items).sections if isinstance(one, Figure)}
     axes = pictures["Knockoff statistics"].draw().axes[0]
