@@ -14,7 +14,7 @@ import numpy as np
 from tdd.audit.assemble import RESERVED, Shown, assemble
 from tdd.audit.decide import choose, evidence_of
 from tdd.audit.inputs import check_clusters_named, check_knockoffs, check_known_labels, check_used
-from tdd.audit.rankings import SELECTED, Rankings, rankings
+from tdd.audit.rankings import SELECTED, rankings
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.records import Evidence
@@ -78,12 +78,7 @@ def select(
     names = () if score is None else as_names(score, "score")
     knockoffs, results = as_names(knockoffs, "knockoffs"), as_names(results, "results")
     beside = (*knockoffs, *(column for column in (weight_column, split_column) if column is not None), *results)
-    if results and procedure.null != "member":
-        raise InputError(f"results ranks models on clean items, and {name} finds members; use td4eval, or leave it out")
-    if len(set(results)) != len(results) or len(results) == 1 or {*results} & {*names, *beside[: -len(results)]}:
-        raise InputError(
-            f"results must name two or more columns, each once and none with another use, got {', '.join(results)}"
-        )
+    _check_results(results, procedure, (*names, *beside[: len(beside) - len(results)]))
     check_used(name, name if "knockoffs" in procedure.needs else "ktd", knockoffs=knockoffs or None)
     check_used(name, name if "weights" in procedure.needs else "weighted", weight_column=weight_column)
     check_used(name, "td4eval", split_column=split_column)
@@ -100,18 +95,9 @@ def select(
             **columns,
         )
     if score is None:
-        names = tuple(column for column in table.scores if column not in beside)
-        if procedure.columns == "one" and len(names) != 1:
-            raise InputError(
-                f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one "
-                "that decides before looking at results"
-            )
+        names = _score_columns(procedure, table, beside)
     _check_columns(procedure, names, knockoffs, beside, table)
-    if split_column is not None:
-        split = table.values(split_column, "calibration")
-        odd = split[~(np.isnan(split) | np.isin(split, (0, 1)))]
-        if odd.size:
-            raise InputError(f"split_column {split_column!r} holds {odd[0]:g}; it must hold 1, 0 or blanks")
+    _check_split(table, split_column)
     clustered = bool(table.groups) and isinstance(procedure, PTDI)
     check_clusters_named(procedure, clustered)
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
@@ -151,10 +137,8 @@ def select(
     inputs = {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}}
     audit = assemble(choices, evidence, items, options=options, inputs=inputs)
     if results and audit.verdict_stands:
-        ranked = _ranked(
-            evidence, audit, names, {one: tables["candidate"][one] for one in results}, items.labels, alpha
-        )
-        audit = dataclasses.replace(audit, run={**audit.run, "rankings": plain(ranked)})
+        of_models = {one: tables["candidate"][one] for one in results}
+        audit = _ranked(audit, evidence, names, of_models, items.labels, alpha)
     if out is not None:
         identity = fingerprint({"inputs": table.sha256, "seed": choices.seed, **options})
         open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}", choices.drawn)
@@ -162,26 +146,59 @@ def select(
     return audit
 
 
+def _score_columns(procedure: Procedure, table: ScoreTable, beside: Sequence[str]) -> tuple[str, ...]:
+    """The columns that decide where none was named: all without another use."""
+    names = tuple(column for column in table.scores if column not in beside)
+    if procedure.columns == "one" and len(names) != 1:
+        raise InputError(
+            f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one "
+            "that decides before looking at results"
+        )
+    return names
+
+
+def _check_split(table: ScoreTable, split_column: str | None) -> None:
+    """Check that the column, if there is one, says of calibration items yes, no or nothing."""
+    if split_column is None:
+        return
+    split = table.values(split_column, "calibration")
+    odd = split[~(np.isnan(split) | np.isin(split, (0, 1)))]
+    if odd.size:
+        raise InputError(f"split_column {split_column!r} holds {odd[0]:g}; it must hold 1, 0 or blanks")
+
+
+def _check_results(results: Sequence[str], procedure: Procedure, others: Sequence[str]) -> None:
+    """Check the columns of the models' results; `others` are columns with another use."""
+    if results and procedure.null != "member":
+        raise InputError(
+            f"results ranks models on clean items, and {procedure.name} finds members; use td4eval, or leave it out"
+        )
+    if len(set(results)) != len(results) or len(results) == 1 or {*results} & {*others}:
+        raise InputError(
+            f"results must name two or more columns, each once and none with another use, got {', '.join(results)}"
+        )
+
+
 def _ranked(
-    evidence: Evidence,
     audit: Audit,
+    evidence: Evidence,
     detectors: Sequence[str],
     results: Mapping[str, np.ndarray],
     labels: np.ndarray,
     alpha: float,
-) -> Rankings:
-    """The models on what each detector selects alone, by Benjamini-Hochberg, and on the selection."""
+) -> Audit:
+    """The run with the models on what each detector selects alone, by Benjamini-Hochberg, and on the selection."""
     from tdd.procedures.p_values import conformal_p_values
     from tdd.procedures.testing import bh
 
     alone = {}
-    for detector, own, tested in zip(
-        detectors, *map(np.atleast_2d, (evidence.calibration, evidence.scores)), strict=True
-    ):
+    rows = map(np.atleast_2d, (evidence.calibration, evidence.scores))
+    for detector, own, tested in zip(detectors, *rows, strict=True):
         real, present = ~np.isnan(own), ~np.isnan(tested)
         p = conformal_p_values(own, tested, null="member", calibration_mask=real, mask=present)
         alone[f"{detector} alone"] = np.asarray(bh(p, alpha, mask=present).reject)
-    return rankings(results, {**alone, SELECTED: np.asarray(audit.items["selected"])}, labels)
+    ranked = rankings(results, {**alone, SELECTED: np.asarray(audit.items["selected"])}, labels)
+    return dataclasses.replace(audit, run={**audit.run, "rankings": plain(ranked)})
 
 
 def _check_columns(
