@@ -31,8 +31,11 @@ from tdd.kernels.platforms import product, stored
 __all__ = [
     "TokenStatistics",
     "tile_log_prob",
+    "tile_renyi",
     "tile_statistics",
     "token_log_prob",
+    "token_renyi",
+    "token_renyi_from_logits",
     "token_stats",
     "token_stats_from_logits",
 ]
@@ -109,6 +112,32 @@ def token_log_prob(
     return _over_chunks(lambda h, y: tile_log_prob(tile(h), y, block), hidden, targets, mask, chunk, block is None)
 
 
+def token_renyi(
+    hidden: jax.Array,
+    readout: jax.Array,
+    targets: jax.Array,
+    mask: jax.Array,
+    *,
+    order: float,
+    soft_cap: float | None = None,
+    chunk: int = 256,
+    block: int | None = 1024,
+) -> jax.Array:
+    """The Renyi entropy of any finite order above 0 but 1, [N] float32; a pass of its own, as `token_log_prob`.
+
+    Arguments as in `token_stats`; `order` is static.
+    """
+    tile = _logits_of(readout, soft_cap)
+    return _over_chunks(lambda h, y: tile_renyi(tile(h), order, block), hidden, targets, mask, chunk, block is None)
+
+
+def token_renyi_from_logits(
+    logits: jax.Array, targets: jax.Array, mask: jax.Array, *, order: float, chunk: int = 256, block: int | None = 1024
+) -> jax.Array:
+    """`token_renyi` for a model that only gives logits [N, V]."""
+    return _over_chunks(lambda z, y: tile_renyi(z, order, block), logits, targets, mask, chunk, block is None)
+
+
 def token_stats_from_logits(
     logits: jax.Array, targets: jax.Array, mask: jax.Array, *, chunk: int = 256, block: int | None = 1024
 ) -> TokenStatistics:
@@ -179,6 +208,39 @@ def tile_log_prob(logits: jax.Array, targets: jax.Array, block: int | None) -> j
 
     rest, num_top = _vocabulary_sums(terms, logits, block)
     return (target - top)[:, 0] - jnp.log1p(rest + (num_top - 1))
+
+
+def tile_renyi(logits: jax.Array, order: float, block: int | None) -> jax.Array:
+    """Renyi entropy ln(sum_v p_v^g) / (1 - g) of every row of a tile of logits [c, V], g = `order`: [c] float32.
+
+    Where |g - 1| <= 1/2 it is log1p(sum_v p_v (p_v^(g - 1) - 1)) / (1 - g), whose terms have one sign, so that nothing
+    cancels as g tends to 1; elsewhere (ln sum e^(g d) - g ln s) / (1 - g), with the maxima kept out of both sums.
+    """
+    logits = logits.astype(jnp.float32)
+    top = logits.max(-1, keepdims=True)
+
+    def of_others(z: jax.Array) -> tuple[jax.Array, ...]:
+        d = z - top
+        below = z < top
+        return jnp.where(below, jnp.exp(d), 0.0), jnp.where(below, jnp.exp(order * d), 0.0), _count(z >= top)
+
+    rest, rest_of_order, num_top = _vocabulary_sums(of_others, logits, block)
+    log_sum = jnp.log1p(rest + (num_top - 1))
+    if abs(order - 1) > 0.5:
+        return (jnp.log1p(rest_of_order + (num_top - 1)) - order * log_sum) / (1 - order)
+
+    def change(log_p: jax.Array) -> jax.Array:
+        """p^g - p."""
+        power = (order - 1) * log_p
+        p = jnp.exp(log_p)
+        small = jnp.abs(power) < 1
+        return jnp.where(small, p * jnp.expm1(jnp.where(small, power, 0.0)), jnp.exp(order * log_p) - p)
+
+    def changes(z: jax.Array) -> tuple[jax.Array, ...]:
+        return (jnp.where(z < top, change(z - top - log_sum[:, None]), 0.0),)
+
+    (total,) = _vocabulary_sums(changes, logits, block)
+    return jnp.log1p(total + num_top * change(-log_sum)) / (1 - order)
 
 
 def _logits_of(readout: jax.Array, soft_cap: float | None) -> Callable[[jax.Array], jax.Array]:

@@ -119,6 +119,7 @@ class TokenStats:
       mask: [B, T] bool, True where the token is a scored *target*. `mask[:, 0]` is always False: nothing precedes the
         first token.
       tokens: [B, T] int32, the targets' ids; None where no score asks for them.
+      renyi: "renyi_<order>" -> Renyi entropy of another order, [B, T]; empty where no score asks for one.
     """
 
     log_prob: jax.Array
@@ -131,6 +132,7 @@ class TokenStats:
     rank: jax.Array
     mask: jax.Array
     tokens: jax.Array | None = None
+    renyi: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
 
     @property
     def entropy(self) -> jax.Array:

@@ -1,5 +1,5 @@
 """Canary sets planted 1 to 100 times in the training data of a small GPT: when does the test of canonical order see
-them, and how often does it see sets that were not planted?
+them, how often does it see sets that were not planted, and what do numbers of shards and shuffles change?
 """
 
 from __future__ import annotations
@@ -16,12 +16,25 @@ import numpy as np
 from benchmarks.reproductions.models import Base, Shape, canary_tokenizer, scratch_model, seed_of
 from benchmarks.reproductions.order_tests import ORDER_TESTS, order_tests
 from benchmarks.reproductions.record import Reproduction, Row, Run
+from benchmarks.reproductions.summary import mean_and_error
 from tdd.lab.corpus import canary_set, generate
 from tdd.lab.plant import plant_canaries
 from tdd.lab.recipe import TrainConfig
 from tdd.records import Texts
 
-__all__ = ["LEVELS", "PLANTED", "REPRODUCTION", "ROUNDING", "SIZES_AT_ZERO", "Design", "planted_table", "size_table"]
+__all__ = [
+    "BY_SHARDS",
+    "BY_SHUFFLES",
+    "LEVELS",
+    "PLANTED",
+    "REPRODUCTION",
+    "ROUNDING",
+    "SIZES_AT_ZERO",
+    "Design",
+    "planted_table",
+    "size_table",
+    "varied_table",
+]
 
 LEVELS = (0.01, 0.05)
 PLANTED = "Sets by number of copies: median p-value of each test"
@@ -32,8 +45,20 @@ SIZES_AT_ZERO = (
 ROUNDING = 1 + 1e-6
 """p-values are single precision: 1/20 is a little more than the double .05."""
 
-COPIES = {1: 6, 2: 6, 4: 6, 10: 4, 50: 3, 100: 3}
+BY_SHARDS = "Mean ln p over planted sets by the number of shards"
+BY_SHUFFLES = "Mean ln p over planted sets by the number of shuffles"
+
+COPIES = {1: 6, 2: 6, 4: 6, 7: 6, 10: 4, 50: 3, 100: 3}
 """Copies -> sets at scale 1."""
+
+VARIED = (2, 4, 7, 10)
+"""Copies of the sets on which shards and shuffles are varied: there the p-values are neither all large nor all tiny."""
+
+SHARDS = (4, 6, 10, 15, 20, 30, 60)
+"""Numbers of shards that are tried, as far as a shard has two examples; the paper finds most power from 10 to 20."""
+
+SHUFFLES = (1, 2, 10, 25, 50)
+"""Numbers of shuffles that are tried: the paper's."""
 
 _SEPARATOR = "\n\n"
 _BACKGROUND, _ORDER, _PLANTED, _UNPLANTED = 1, 2, 1_000, 500_000
@@ -54,6 +79,8 @@ class Design:
       vocab_size: V of the tokenizer.
       batch_size: Windows per step.
       learning_rate: Highest learning rate.
+      shards_tried: Numbers of shards for the sets of `VARIED` copies, each with `num_shuffles` shuffles.
+      shuffles_tried: Numbers of shuffles for them, in `num_shards` shards.
     """
 
     shape: Shape
@@ -66,6 +93,8 @@ class Design:
     vocab_size: int = 1024
     batch_size: int = 4
     learning_rate: float = 2e-3
+    shards_tried: tuple[int, ...] = SHARDS
+    shuffles_tried: tuple[int, ...] = SHUFFLES
 
     @classmethod
     def at(cls, scale: float) -> Design:
@@ -73,15 +102,18 @@ class Design:
         background grows with the scale; the model's width, the sets and the number of unplanted ones with its root."""
         few, some = min(scale, 1.0), min(scale, math.sqrt(scale))
         num_shards = max(6, round(24 * some))
+        num_examples = 5 * num_shards
         return cls(
             shape=Shape.at(scale, width=128),
-            num_examples=5 * num_shards,
+            num_examples=num_examples,
             num_shards=num_shards,
             num_shuffles=19,
             copies={n: max(1, math.ceil(few * sets)) for n, sets in COPIES.items() if n <= 100 * max(few, 0.1)},
             unplanted=max(4, round(200 * some)),
             background=max(20, round(500 * scale)),
             vocab_size=1024 if scale > 0.1 else 400,
+            shards_tried=tuple(r for r in SHARDS if 2 * r <= num_examples),
+            shuffles_tried=SHUFFLES if scale > 0.1 else SHUFFLES[:3],
         )
 
 
@@ -110,8 +142,60 @@ def _measure(run: Run, design: Design) -> tuple[list[Row], dict[str, Any], dict[
             progress=run.options.progress,
         ),
     )
+    varied = {name: texts for name, texts in sets.items() if copies[name] in VARIED}
+    by_shards, by_shuffles = run.cell("shards", lambda: _varied(trained()[0], varied, run, design))
     rows = [_row(name, copies[name], tests[name], test) for name in sets for test in ORDER_TESTS]
-    return rows, {PLANTED: planted_table(rows), SIZES_AT_ZERO: size_table(rows)}, {"training": training}
+    tables = {
+        PLANTED: planted_table(rows),
+        BY_SHARDS: varied_table("shards", by_shards, copies),
+        BY_SHUFFLES: varied_table("shuffles", by_shuffles, copies),
+        SIZES_AT_ZERO: size_table(rows),
+    }
+    return rows, tables, {"training": training}
+
+
+def _varied(model: Base, sets: Mapping[str, Texts], run: Run, design: Design) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Set -> test -> ln p, by number of shards and by number of shuffles (words)."""
+    seed, most = seed_of(run.options.seed, _ORDER), max(design.shuffles_tried)
+    told: Any = {
+        "seed": seed,
+        "folder": run.place("scoring"),
+        "separator": _SEPARATOR,
+        "progress": run.options.progress,
+    }
+    by_shards = {
+        str(r): _log_p({name: each["tests"] for name, each in found.items()})
+        for r in design.shards_tried
+        for found in [order_tests(model, sets, num_shards=r, num_shuffles=design.num_shuffles, **told)]
+    }
+    fewer = [k for k in design.shuffles_tried if k < most]
+    found = order_tests(model, sets, num_shards=design.num_shards, num_shuffles=most, fewer=fewer, **told)
+    of_each = {name: each["by_shuffles"] for name, each in found.items()}
+    by_shuffles = {str(k): _log_p({name: of[str(k)] for name, of in of_each.items()}) for k in design.shuffles_tried}
+    return by_shards, by_shuffles
+
+
+def _log_p(of_sets: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    return {name: {test: tests[test]["log_p_value"] for test in ORDER_TESTS} for name, tests in of_sets.items()}
+
+
+def varied_table(what: str, found: Mapping[str, Any], copies: Mapping[str, int]) -> tuple[Row, ...]:
+    """A row a number of shards or shuffles: mean ln p of each test, ± the standard error over the sets.
+
+    Args:
+      what: Heading of the first column.
+      found: The number, a word -> set -> test -> ln p.
+      copies: Set -> its copies in the training data.
+    """
+    table = []
+    for number, of_sets in found.items():
+        line: Row = {what: int(number), "sets": len(of_sets)}
+        line |= {test: mean_and_error([each[test] for each in of_sets.values()]) for test in ORDER_TESTS}
+        for count in sorted({copies[name] for name in of_sets}):
+            mine = [each["t"] for name, each in of_sets.items() if copies[name] == count]
+            line[f"t, {count} copies"] = round(float(np.mean(mine)), 3)
+        table.append(line)
+    return tuple(table)
 
 
 def _planted(design: Design, seed: int) -> dict[str, tuple[int, Texts]]:

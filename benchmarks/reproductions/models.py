@@ -33,6 +33,7 @@ from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel, Texts
 from tdd.scoring.gradients import grad_norms
+from tdd.scoring.scores.parts import orders_of
 from tdd.scoring.scores.score import as_scores, parse_score
 from tdd.scoring.token_stats import token_stats
 from tdd.scoring.tokenise import encode
@@ -286,25 +287,32 @@ def score_table(
     Args:
       model: whose scores.
       texts: N texts, cut to their first `max_length` tokens as `fine_tune` cuts them.
-      names: scores as in `tdd.score`, but those that need another model or other texts.
+      names: scores as in `tdd.score`, but those that need another model, other texts or a prefix.
       max_length: most tokens; all texts are padded to this length.
       batch_size: texts a batch.
     """
     scores = as_scores(names)
     encoded = encode(model.tokenizer, texts, max_tokens=max_length)
     size = np.array([len(zlib.compress(text.encode())) for text in encoded.kept], np.float64)
-    tokens, mask = _laid_out(encoded.tokens, max_length, batch_size)
-    gradient = any("gradient" in score.passes() for score in scores.values())
+    batches = _laid_out(encoded.tokens, max_length, batch_size)
     labels = tuple(scores)
-    parts_of: dict[str, list[np.ndarray]] = {name: [] for name in (*labels, "gradient")}
-    for batch in zip(tokens, mask, strict=True):
-        for name, column in zip(labels, _rows(model.lm, model.params, *batch, names=labels), strict=True):
-            parts_of[name].append(np.asarray(column, np.float64))
-        if gradient:
-            parts_of["gradient"].append(np.asarray(_norms(model.lm, model.params, *batch), np.float64))
-    columns = {name: np.concatenate(parts)[: len(texts)] for name, parts in parts_of.items() if parts}
-    evidence = {"compressed_bytes": size, **({"gradient": columns["gradient"]} if gradient else {})}
-    return {label: np.asarray(score.finish(columns[label], evidence), np.float64) for label, score in scores.items()}
+    columns = {
+        name: np.concatenate(parts) for name, parts in zip(labels, _columns(model, batches, labels), strict=True)
+    }
+    evidence: dict[str, Any] = {"compressed_bytes": size}
+    wanted: dict[str, Any] = {name: one for score in scores.values() for name, one in score.passes().items()}
+    for name, one in wanted.items():
+        if one.gradient:
+            parts = [_norms(model.lm, model.params, *batch) for batch in zip(*batches, strict=True)]
+        else:
+            changed = [one.change(text) for text in encoded.kept]
+            rows = encode(model.tokenizer, changed, max_tokens=max_length).tokens
+            (parts,) = _columns(model, _laid_out(rows, max_length, batch_size), ("loss",))
+        evidence[name] = np.concatenate([np.asarray(part, np.float64) for part in parts])[: len(texts)]
+    return {
+        label: np.asarray(score.finish(columns[label][: len(texts)], evidence), np.float64)
+        for label, score in scores.items()
+    }
 
 
 def answer_log_probs(
@@ -339,6 +347,12 @@ def _trained(
     return start._replace(params=result.params), [*result.history]
 
 
+def _columns(model: Base, batches: tuple[np.ndarray, np.ndarray], names: tuple[str, ...]) -> list[list[np.ndarray]]:
+    """What each score makes of the tokens alone, a list of batches for each."""
+    rows = [_rows(model.lm, model.params, *batch, names=names) for batch in zip(*batches, strict=True)]
+    return [[np.asarray(part, np.float64) for part in parts] for parts in zip(*rows, strict=True)]
+
+
 def _common(prompt: np.ndarray, row: np.ndarray) -> int:
     """How many leading tokens agree; at least one, for the first token of a text is never scored."""
     shared = min(len(prompt), len(row))
@@ -360,8 +374,10 @@ def _laid_out(rows: Sequence[np.ndarray], max_length: int, batch_size: int) -> t
 
 @functools.partial(jax.jit, static_argnames=("lm", "names"))
 def _rows(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array, *, names: tuple[str, ...]) -> Any:
-    stats = token_stats(lm, params, tokens, mask)
-    return [parse_score(name).rows(stats) for name in names]
+    scores = [parse_score(name) for name in names]
+    orders = orders_of([name for score in scores for name in score.reads])
+    stats = token_stats(lm, params, tokens, mask, orders=orders)
+    return [score.rows(stats) for score in scores]
 
 
 @functools.partial(jax.jit, static_argnames="lm")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ def order_tests(
     folder: pathlib.Path | None = None,
     separator: str = "\n\n",
     progress: bool = False,
+    fewer: Sequence[int] = (),
 ) -> dict[str, dict[str, Any]]:
     """Test each data set.
 
@@ -40,11 +41,13 @@ def order_tests(
       folder: Keeps scored batches, so that an interrupted pass continues; None keeps nothing.
       separator: String between two examples.
       progress: Whether to show a bar.
+      fewer: Numbers of shuffles below `num_shuffles`; the tests are also those of the first so many shuffles.
 
     Returns:
       Name -> num_tokens; loss (nats a token in canonical order); effect (canonical minus mean shuffled log-probability,
       averaged over shards, over the root mean variance of the shuffles within a shard); tests (name -> p_value,
-      log_p_value, statistic, log_smallest_p).
+      log_p_value, statistic, log_smallest_p); with `fewer`, by_shuffles (number of
+      shuffles as a word -> tests).
     """
     import contextlib
 
@@ -75,13 +78,15 @@ def order_tests(
     results = {}
     for number, scored in enumerate(passes):
         canonical, shuffled = scored.log_probs[:, 0], scored.log_probs[:, 1:]
-        tests, _ = tests_of(canonical, shuffled, ORDER_TESTS, jax.random.fold_in(jax.random.key(seed), number))
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        by_shuffles = {k: tests_of(canonical, shuffled[:, :k], ORDER_TESTS, key)[0] for k in (*fewer, num_shuffles)}
         spread = float(np.sqrt(shuffled.var(axis=1, ddof=1).mean()))
         tokens = int(scored.rows.num_tokens.sum())
         results[scored.shards.data.name] = {
             "num_tokens": tokens,
             "loss": -float(canonical.sum()) / tokens,
             "effect": float((canonical - shuffled.mean(axis=1)).mean()) / spread if spread else 0.0,
-            "tests": tests,
+            "tests": by_shuffles[num_shuffles],
+            **({"by_shuffles": {str(k): tests for k, tests in by_shuffles.items()}} if fewer else {}),
         }
     return results

@@ -2,8 +2,10 @@
 
 Models of different training lengths answer a multiple-choice benchmark (`benchmark_items`). One of the weaker ones is
 trained further on a share of the items with their right answers. 30% of the items are the validation set, whose
-contaminated items calibrate; on the others, TD4Eval selects clean items. The models are then ranked on all test
-items, on the selected ones, and on those that are truly clean; Spearman's correlation (SRCC) compares with the last.
+contaminated items calibrate; on the others, TD4Eval selects clean items. So does each of its six detectors, by BH on
+its p-values and by the threshold of the highest accuracy on the validation set (appendix 11.3). The models are then
+ranked on all test items, on the selected ones, and on those that are truly clean; Spearman's correlation (SRCC)
+compares with the last, as in the paper's table 2 and, by the share of contamination, its tables 8 to 11.
 
 The models on the selected items are the same as on the truly clean ones, the contaminated one included. Selection is
 not neutral: the clean items it keeps are those that the contaminated model finds improbable, so its rank may come out
@@ -18,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.reproductions.benchmark_items import Benchmark, benchmark
@@ -27,11 +30,13 @@ from benchmarks.reproductions.summary import mean_and_error, spearman
 from tdd.procedures.p_values import conformal_p_values
 from tdd.procedures.td4eval import td4eval
 from tdd.procedures.testing import bh
+from tdd.study.baselines import threshold
 
 __all__ = ["DETECTORS", "REPRODUCTION", "RULES", "Sizes"]
 
 ALPHA = 0.15
-DETECTORS = ("loss", "zlib", "min_k", "min_k_plus_plus", "max_renyi")
+DETECTORS = ("loss", "lowercase", "zlib", "grad_norm", "min_k", "min_k_plus_plus")
+"""The six of the paper's table 2: PPL, Lowercase, Zlib, Grad, Min-K% and Min-K%++."""
 SHARES = (0.05, 0.1, 0.25, 0.5)
 METRICS = ("accuracy", "log-likelihood")
 _VALIDATION = 0.3
@@ -40,12 +45,14 @@ _ITEMS, _CHOICE, _SPLIT = 800_000, 810_000, 820_000
 
 RULES: dict[str, dict[str, Any] | None] = {
     "nothing removed": None,
+    **{f"{name}, threshold": None for name in DETECTORS},
     **{f"{name} alone": None for name in DETECTORS},
     "TD4Eval, Cauchy (the paper)": {"combine": "cauchy"},
     "TD4Eval, pooled ranks, sum": {"combine": "pooled_rank", "rule": "sum"},
     "TD4Eval, pooled ranks, Cauchy": {"combine": "pooled_rank", "rule": "cauchy"},
 }
-"""Name in the tables -> options of `tdd.td4eval`; a detector alone is BH on its conformal p-values."""
+"""Name in the tables -> options of `tdd.td4eval`; a detector alone is BH on its conformal p-values, and a threshold is
+that of `tdd.study.baselines.threshold`, which guarantees nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,30 +169,32 @@ class Splits(NamedTuple):
       real: [n] bool, False where `calibration` is padding.
       tested: [splits, m] items of the test set.
       mask: [m] bool, False where `tested` is padding.
+      clean: [splits, c] items, clean ones of the validation set, which only thresholds need.
+      clean_real: [c] bool, False where `clean` is padding.
     """
 
     calibration: np.ndarray
     real: np.ndarray
     tested: np.ndarray
     mask: np.ndarray
+    clean: np.ndarray
+    clean_real: np.ndarray
 
 
 def _splits(member: np.ndarray, count: int, rng: np.random.Generator) -> Splits:
-    """30% of the contaminated items and 30% of the clean ones validate; the latter of them are not used."""
+    """30% of the contaminated items and 30% of the clean ones validate."""
     planted, others = np.flatnonzero(member), np.flatnonzero(~member)
     n, aside = max(1, round(_VALIDATION * len(planted))), round(_VALIDATION * len(others))
     first = np.stack([rng.permutation(planted) for _ in range(count)])
     second = np.stack([rng.permutation(others) for _ in range(count)])
     tested = np.concatenate([first[:, n:], second[:, aside:]], axis=1)
     total = len(member)
-    most = (round(_VALIDATION * max(SHARES) * total) + 1, total - round(_VALIDATION * total) + 2)
-    padded = [
-        np.pad(table, ((0, 0), (0, max(0, size - table.shape[1]))))
-        for table, size in zip((first[:, :n], tested), most, strict=True)
-    ]
-    return Splits(
-        padded[0], np.arange(padded[0].shape[1]) < n, padded[1], np.arange(padded[1].shape[1]) < tested.shape[1]
-    )
+    validated = round(_VALIDATION * total)
+    most = (round(_VALIDATION * max(SHARES) * total) + 1, total - validated + 2, validated + 1)
+    parts = (first[:, :n], tested, second[:, :aside])
+    padded = [np.pad(part, ((0, 0), (0, max(0, size - part.shape[1])))) for part, size in zip(parts, most, strict=True)]
+    real = [np.arange(table.shape[1]) < part.shape[1] for table, part in zip(padded, parts, strict=True)]
+    return Splits(padded[0], real[0], padded[1], real[1], padded[2], real[2])
 
 
 def _cleaned(
@@ -231,8 +240,10 @@ def _selected(name: str, how: dict[str, Any] | None, scores: np.ndarray, splits:
     if name == "nothing removed":
         return np.broadcast_to(splits.mask, splits.tested.shape)
     if how is not None:
-        return np.asarray(_combined(scores, *splits, how=tuple(how.items())))
-    return np.asarray(_alone(scores[DETECTORS.index(name.removesuffix(" alone"))], *splits))
+        return np.asarray(_combined(scores, *splits[:4], how=tuple(how.items())))
+    by_threshold = name.endswith(", threshold")
+    detector = scores[DETECTORS.index(name.removesuffix(" alone").removesuffix(", threshold"))]
+    return np.asarray((_by_threshold if by_threshold else _alone)(detector, *splits))
 
 
 @functools.partial(jax.jit, static_argnames="how")
@@ -247,12 +258,26 @@ def _combined(
 
 
 @jax.jit
-def _alone(scores: Any, calibration: Any, real: Any, tested: Any, mask: Any) -> jax.Array:
+def _alone(scores: Any, calibration: Any, real: Any, tested: Any, mask: Any, *_: Any) -> jax.Array:
     def one(calibration: jax.Array, tested: jax.Array) -> jax.Array:
         p = conformal_p_values(scores[calibration], scores[tested], null="member", calibration_mask=real, mask=mask)
         return bh(p, ALPHA, mask=mask).reject
 
     return jax.vmap(one)(calibration, tested)
+
+
+@jax.jit
+def _by_threshold(
+    scores: Any, calibration: Any, real: Any, tested: Any, mask: Any, clean: Any, clean_real: Any
+) -> jax.Array:
+    is_target = jnp.arange(len(real) + len(clean_real)) >= len(real)
+    masks = {"validation_mask": jnp.concatenate([real, clean_real]), "mask": mask}
+
+    def one(calibration: jax.Array, tested: jax.Array, clean: jax.Array) -> jax.Array:
+        validation = scores[jnp.concatenate([calibration, clean])]
+        return threshold(validation, is_target, scores[tested], null="member", rule="accuracy", **masks).selected
+
+    return jax.vmap(one)(calibration, tested, clean)
 
 
 def _means(value: np.ndarray, tested: np.ndarray, chosen: np.ndarray) -> np.ndarray:

@@ -203,8 +203,8 @@ def _values(
         return {label: np.array([np.logaddexp.reduce(sums) for sums in dump.choices]) - dump.sums}
     if request is None:
         return {label: -dump.sums / bytes_of}
-    if dump.counts is not None and request.name == "loss":
-        return {label: -dump.sums / dump.counts}
+    if request.name == "loss" and not dump.statistics and _sums_suffice(request, dump):
+        return {label: -dump.sums if request.parameters["reduction"] == "sum" else -dump.sums / dump.counts}
     parts: Mapping[str, tuple[np.ndarray, ...] | None] = {label: None}
     if dump.slices:
         parts = {f"{label} {name}": masks for name, masks in dump.slices.items()}
@@ -232,6 +232,11 @@ def _rows(request: Score, dump: LogProbs, masks: tuple[np.ndarray, ...] | None) 
         ids = [of_text(dump.token_ids[text], text) for text in group] if "tokens" in request.reads else None
         found[group] = request.rows(padded_stats(fields, columns, max(1, counts[group].max()), ids))
     return found
+
+
+def _sums_suffice(score: Score, dump: LogProbs) -> bool:
+    """Whether a loss follows from sums of log-probabilities; a mean needs their numbers too."""
+    return dump.counts is not None or score.parameters["reduction"] == "sum"
 
 
 def _losses(dump: LogProbs) -> np.ndarray:
@@ -349,7 +354,7 @@ def _missing(
         if seconds[name] is None:
             how = "model=, as in 'reference:model=DUMP'" if name in score.passes() and score.given else f"{name}="
             return f"needs a second dump: give {how}"
-    if score.name == "loss" and dump.counts is not None:
+    if score.name == "loss" and _sums_suffice(score, dump):
         return None
     if not dump.statistics and score.name != "reference":
         return (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import numpy as np
 from tdd.audit.assemble import RESERVED, Shown, assemble
 from tdd.audit.decide import choose, evidence_of
 from tdd.audit.inputs import check_clusters_named, check_knockoffs, check_known_labels, check_used
+from tdd.audit.rankings import SELECTED, rankings
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
-from tdd.runs.folder import Audit, fingerprint, open_run_folder
+from tdd.records import Evidence
+from tdd.runs.folder import Audit, fingerprint, open_run_folder, plain
 from tdd.tables import Role, RoleOptions, ScoreTable, load_score_table
 from tdd.validate import InputError, as_names
 
@@ -31,6 +34,7 @@ def select(
     weight_column: str | None = None,
     split_column: str | None = None,
     knockoffs: Sequence[str] = (),
+    results: Sequence[str] = (),
     delta: float = 0.05,
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -51,6 +55,9 @@ def select(
       split_column: column with 1 for the calibration items from which "td4eval:combine=split_weights" learns its
         weights.
       knockoffs: columns with the scores of each item's knockoffs ("ktd").
+      results: columns with the result of each of several models on every candidate, higher = better, for a method that
+        finds clean items: the report then ranks the models on all candidates, on the selected ones and on those that
+        each detector selects alone (`tdd.audit.rankings`).
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       out: run folder to write.
@@ -68,15 +75,27 @@ def select(
     others = {name: value for name, value in columns.items() if name not in known}
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others, out=out)
     procedure, name = choices.procedure, choices.procedure.name
-    knockoffs = as_names(knockoffs, "knockoffs")
-    beside = (*knockoffs, *(column for column in (weight_column, split_column) if column is not None))
+    names = () if score is None else as_names(score, "score")
+    knockoffs, results = as_names(knockoffs, "knockoffs"), as_names(results, "results")
+    beside = (*knockoffs, *(column for column in (weight_column, split_column) if column is not None), *results)
+    _check_results(results, procedure, (*names, *beside[: len(beside) - len(results)]))
     check_used(name, name if "knockoffs" in procedure.needs else "ktd", knockoffs=knockoffs or None)
     check_used(name, name if "weights" in procedure.needs else "weighted", weight_column=weight_column)
     check_used(name, "td4eval", split_column=split_column)
     if "weights" in procedure.needs and weight_column is None:
         raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
     check_knockoffs(procedure, knockoffs)
-    table, names = _read(table, procedure, score, beside, split_column, columns)
+    if not isinstance(table, ScoreTable):
+        if score is not None:
+            columns.setdefault("scores", tuple(dict.fromkeys((*names, *beside))))
+        table = load_score_table(
+            table,
+            calibrated="calibration" in procedure.needs,
+            optional=(*((split_column,) if split_column else ()), *results),
+            **columns,
+        )
+    if score is None:
+        names = _score_columns(procedure, table, beside)
     _check_columns(procedure, names, knockoffs, beside, table)
     _check_split(table, split_column)
     clustered = bool(table.groups) and isinstance(procedure, PTDI)
@@ -113,9 +132,13 @@ def select(
         "knockoffs": list(knockoffs),
         "unit": getattr(procedure, "unit", None) if clustered else None,
         "delta": delta,
+        **({"results": list(results)} if results else {}),
     }
     inputs = {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}}
     audit = assemble(choices, evidence, items, options=options, inputs=inputs)
+    if results and audit.verdict_stands:
+        of_models = {one: tables["candidate"][one] for one in results}
+        audit = _ranked(audit, evidence, names, of_models, items.labels, alpha)
     if out is not None:
         identity = fingerprint({"inputs": table.sha256, "seed": choices.seed, **options})
         open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}", choices.drawn)
@@ -123,40 +146,59 @@ def select(
     return audit
 
 
-def _read(
-    table: Any,
-    procedure: Procedure,
-    score: str | Sequence[str] | None,
-    beside: Sequence[str],
-    split_column: str | None,
-    columns: dict[str, Any],
-) -> tuple[ScoreTable, tuple[str, ...]]:
-    """The table, and the names of the columns that decide; `columns` goes to `load_score_table`."""
-    names = () if score is None else as_names(score, "score")
-    if not isinstance(table, ScoreTable):
-        if score is not None:
-            columns.setdefault("scores", tuple(dict.fromkeys((*names, *beside))))
-        calibrated, optional = "calibration" in procedure.needs, (split_column,) if split_column else ()
-        table = load_score_table(table, calibrated=calibrated, optional=optional, **columns)
-    if score is not None:
-        return table, names
+def _score_columns(procedure: Procedure, table: ScoreTable, beside: Sequence[str]) -> tuple[str, ...]:
+    """The columns that decide where none was named: all without another use."""
     names = tuple(column for column in table.scores if column not in beside)
     if procedure.columns == "one" and len(names) != 1:
         raise InputError(
             f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one "
             "that decides before looking at results"
         )
-    return table, names
+    return names
 
 
 def _check_split(table: ScoreTable, split_column: str | None) -> None:
-    """Check that a column which says what learns holds 1, 0 or blanks."""
+    """Check that the column, if there is one, says of calibration items yes, no or nothing."""
     if split_column is None:
         return
     split = table.values(split_column, "calibration")
     odd = split[~(np.isnan(split) | np.isin(split, (0, 1)))]
     if odd.size:
         raise InputError(f"split_column {split_column!r} holds {odd[0]:g}; it must hold 1, 0 or blanks")
+
+
+def _check_results(results: Sequence[str], procedure: Procedure, others: Sequence[str]) -> None:
+    """Check the columns of the models' results; `others` are columns with another use."""
+    if results and procedure.null != "member":
+        raise InputError(
+            f"results ranks models on clean items, and {procedure.name} finds members; use td4eval, or leave it out"
+        )
+    if len(set(results)) != len(results) or len(results) == 1 or {*results} & {*others}:
+        raise InputError(
+            f"results must name two or more columns, each once and none with another use, got {', '.join(results)}"
+        )
+
+
+def _ranked(
+    audit: Audit,
+    evidence: Evidence,
+    detectors: Sequence[str],
+    results: Mapping[str, np.ndarray],
+    labels: np.ndarray,
+    alpha: float,
+) -> Audit:
+    """The run with the models on what each detector selects alone, by Benjamini-Hochberg, and on the selection."""
+    from tdd.procedures.p_values import conformal_p_values
+    from tdd.procedures.testing import bh
+
+    alone = {}
+    rows = map(np.atleast_2d, (evidence.calibration, evidence.scores))
+    for detector, own, tested in zip(detectors, *rows, strict=True):
+        real, present = ~np.isnan(own), ~np.isnan(tested)
+        p = conformal_p_values(own, tested, null="member", calibration_mask=real, mask=present)
+        alone[f"{detector} alone"] = np.asarray(bh(p, alpha, mask=present).reject)
+    ranked = rankings(results, {**alone, SELECTED: np.asarray(audit.items["selected"])}, labels)
+    return dataclasses.replace(audit, run={**audit.run, "rankings": plain(ranked)})
 
 
 def _check_columns(
@@ -178,7 +220,7 @@ def _check_columns(
         raise InputError(f"score names a column twice: {', '.join(names)}")
     for name in beside:
         if name not in table.scores:
-            argument = "knockoffs" if name in knockoffs else "weight_column or split_column"
+            argument = "knockoffs" if name in knockoffs else "weight_column, split_column or results"
             raise InputError(f"{argument} names {name!r}, which is not a score column; there are {available}")
     for name in knockoffs:
         if name in names or knockoffs.count(name) > 1:

@@ -180,6 +180,13 @@ def _add_select(commands: Any) -> None:
         metavar="FIELDS",
         help="columns with the scores of each item's knockoffs, for --method ktd; repeated or comma-separated",
     )
+    select.add_argument(
+        "--results",
+        action="append",
+        metavar="FIELDS",
+        help="results of several models on each candidate, higher = better, for --method td4eval: the report ranks the "
+        "models on all candidates and on the clean ones; repeated or comma-separated",
+    )
     select.add_argument("--weight-field", metavar="FIELD", help="density ratio of each item, for --method weighted")
     select.add_argument(
         "--split-field",
@@ -346,8 +353,9 @@ def _select(arguments: argparse.Namespace) -> int:
         "group_field": arguments.group_field,
         "format": arguments.input_format,
     }
-    scores, knockoffs = (
-        [name for one in given or () for name in names(one)] for given in (arguments.score, arguments.knockoffs)
+    scores, knockoffs, results = (
+        [name for one in given or () for name in names(one)]
+        for given in (arguments.score, arguments.knockoffs, arguments.results)
     )
     if arguments.higher_is_member:
         if not scores:
@@ -361,6 +369,7 @@ def _select(arguments: argparse.Namespace) -> int:
         score=one_or_all(scores) if scores else None,
         method=arguments.method,
         knockoffs=knockoffs,
+        results=results,
         weight_column=arguments.weight_field,
         split_column=arguments.split_field,
         delta=arguments.delta,

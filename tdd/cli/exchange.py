@@ -109,7 +109,8 @@ def _add_examples(group: Any) -> None:
         "--template",
         metavar="TEXT",
         help="how a row becomes an example: '{question} {answer}' names fields; json writes the row as a line of JSON, "
-        "as .jsonl files mostly have it (default: the field with the text)",
+        "as .jsonl files mostly have it; td4eval is '### Question:', question, '### Answer:', answer, each on its line "
+        "(default: the field with the text)",
     )
     group.add_argument(
         "--text-field",

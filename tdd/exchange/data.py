@@ -30,6 +30,10 @@ _logger = logging.getLogger("tdd")
 WHOLE_ROW = "json"
 """The template that writes each row as one line of JSON, with ", " and ": " and without absent or null fields."""
 
+TEMPLATES = {"td4eval": "### Question:\n{question}\n### Answer:\n{answer}"}
+"""Forms of the papers by name: what TD4Eval fine-tunes on (table 6, one form for all four benchmarks; choices of an
+item belong to its question)."""
+
 _MOST_LABELS = 50
 _SHOWN = 60
 
@@ -95,7 +99,8 @@ def load_examples(
       name: What reports call it; by default the file's name without its ending.
       template: "Q: {question} A: {answer}" writes an example from the fields of a row (plain names in braces, doubled
         braces for braces; values other than strings are written as JSON); "json" writes the whole row as one line of
-        JSON, separated by ", " and ": " and without null fields, as most .jsonl files are; None takes `text_field`.
+        JSON, separated by ", " and ": " and without null fields, as most .jsonl files are; a name of `TEMPLATES` stands
+        for a form of a paper; None takes `text_field`.
       text_field: Field with the text.
       format: Format of a file, if its ending does not tell.
 
@@ -125,6 +130,7 @@ def _examples(rows: Rows, template: str | None, text_field: str | None) -> tuple
         if field not in ("", text_field or "text"):
             _logger.warning('%s: no field "text", reading the examples from %r', rows.source, field)
         return text_checks.text_column(rows.source, rows.column(field), rows.place)
+    template = TEMPLATES.get(template, template) if isinstance(template, str) else template
     fields = rows.fields if template == WHOLE_ROW else _template_fields(template, rows.fields, rows.source)
     if not fields:
         raise InputError(f'template="{WHOLE_ROW}" is for rows with fields, and those of {rows.source} are bare texts')

@@ -35,6 +35,13 @@ def check_range(name: str, value: Any, low: float, high: float = math.inf) -> No
         raise InputError(f"{name} must be finite, got {value!r}")
 
 
+def check_dropout(value: Any) -> None:
+    """Require a probability below 1."""
+    check_range("dropout", value, 0.0, 1.0)
+    if value == 1:
+        raise InputError(f"dropout must be below 1, got {value!r}; nothing would be left to train on")
+
+
 def check_texts(name: str, texts: Sequence[Any]) -> None:
     """Require a non-empty sequence of non-empty strings."""
     if isinstance(texts, (str, bytes)):

@@ -3,6 +3,7 @@
 W' = W + (alpha / rank) A B with W [..., in, out], A [..., in, rank] and B [..., rank, out] (Hu et al. 2022, section
 4.1, with weights that act from the right). A is normal with variance 1 / in and B zero, so that training begins at the
 base model exactly. A matrix that this package keeps fused (`qkv`) has one pair of factors for all of its columns.
+With dropout, x W + (alpha / rank) dropped(x) A B while the factors are trained (the authors' code, and peft's).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.lab.checks import check_count, check_range
+from tdd.lab.checks import check_count, check_dropout, check_range
 from tdd.validate import InputError
 
 
@@ -28,6 +29,7 @@ class Lora:
       alpha: The product A B is scaled by alpha / rank.
       leaves: Names of the operations whose `kernel` is adapted; in this package's decoder, attention (`qkv`,
         `attention_out`) and multilayer perceptron (`mlp_in`, `mlp_out`).
+      dropout: Probability that an entry of the input of A is 0 in a step, 0..1 without 1; for this package's decoders.
 
     Raises:
       InputError: A rank below 1, an alpha that is not positive (nothing would be trained), no name.
@@ -36,10 +38,12 @@ class Lora:
     rank: int = 8
     alpha: float = 16.0
     leaves: tuple[str, ...] = ("qkv", "attention_out", "mlp_in", "mlp_out")
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_count("rank", self.rank, minimum=1)
         check_range("alpha", self.alpha, 1e-12)
+        check_dropout(self.dropout)
         if isinstance(self.leaves, str) or not isinstance(self.leaves, Sequence) or not self.leaves:
             raise InputError(f"leaves must be a non-empty sequence of names, got {self.leaves!r}")
         for name in self.leaves:
@@ -98,6 +102,24 @@ def merge(lora: Lora, params: Any, factors: dict[str, dict[str, jax.Array]]) -> 
         return weight + (lora.alpha / lora.rank) * jnp.matmul(pair["a"], pair["b"], precision=jax.lax.Precision.HIGHEST)
 
     return jax.tree_util.tree_map_with_path(merged, params)
+
+
+def low_rank_paths(lora: Lora, factors: dict[str, dict[str, jax.Array]]) -> dict[str, Any]:
+    """The factors as nested dicts by the path of their operation, B scaled by alpha / rank.
+
+    Raises:
+      InputError: factors of a matrix that is no product with one input (the matrices of experts, the head).
+    """
+    nested: dict[str, Any] = {}
+    for path, pair in factors.items():
+        *above, name = path.split("/")
+        if pair["a"].ndim > 2 + bool(above) or name == "head":
+            raise InputError(f"dropout={lora.dropout:g} of LoRA is not possible on {path}; leave it out of leaves")
+        place = nested
+        for part in above:
+            place = place.setdefault(part, {})
+        place[name] = {"a": pair["a"], "b": (lora.alpha / lora.rank) * pair["b"]}
+    return nested
 
 
 def _kernels(params: Any) -> dict[str, Any]:

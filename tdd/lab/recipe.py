@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tdd.lab.checks import check_count, check_counts, check_range
+from tdd.lab.checks import check_count, check_counts, check_dropout, check_range
 from tdd.lab.lora import Lora
 from tdd.lab.plant import check_copies, check_shares
 from tdd.validate import InputError
@@ -208,7 +208,10 @@ class TrainConfig:
       compute_dtype: "float32", or "bfloat16" for mixed precision: products with weights in that type, accumulated in
         float32; weights, optimizer state, norms, biases, softmax and loss stay float32.
       save_every: Steps between two saved states, if there is an output folder.
-      seed: Random seed of the order of the texts, and of LoRA's factors.
+      seed: Random seed of the order of the texts, of LoRA's factors, and of what is dropped.
+      dropout: Probability that an entry of the embedded tokens, or of what attention and perceptron add to the residual
+        stream, is 0 in a step, 0..1 without 1; for this package's decoders. `Lora` has one of its own. Attention
+        weights are not dropped.
     """
 
     epochs: int = 3
@@ -227,6 +230,7 @@ class TrainConfig:
     seed: int = 0
     accumulate: int = 1
     compute_dtype: str = "float32"
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_counts(self, "epochs", "batch_size", "num_buckets", "save_every", "accumulate", minimum=1)
@@ -241,6 +245,7 @@ class TrainConfig:
             if getattr(self, name) == 1:
                 raise InputError(f"{name} must be below 1, got {getattr(self, name)!r}; Adam divides by 1 - {name}")
         check_range("clip_norm", self.clip_norm, 1e-12)
+        check_dropout(self.dropout)
         check_choice("compute_dtype", self.compute_dtype, COMPUTE_DTYPES)
 
 

@@ -20,12 +20,16 @@ from jax import lax
 from tdd.device_kinds import DeviceKind, kind_of
 from tdd.kernels.grad_norm import dense
 from tdd.kernels.platforms import fast_products, full_precision
-from tdd.lab.lora import Lora, init_factors, merge
+from tdd.lab.lora import Lora, init_factors, low_rank_paths, merge
 from tdd.lab.recipe import TrainConfig
 from tdd.lab.tokens import Batch, Batches
-from tdd.models.decoder import hidden
+from tdd.models.decoder import Noise, hidden
 from tdd.models.gradients import activation_bytes
 from tdd.records import LanguageModel
+from tdd.validate import InputError
+
+_DROPPED = 0x64726F70
+"""Tells the random numbers of dropout from those of LoRA's factors, which have the same seed."""
 
 TILE_ELEMENTS = 1 << 27
 """Largest number of logits that exist at once, 512 MiB in float32: 2,670 targets at V = 50,257.
@@ -81,9 +85,13 @@ def _logits(states: jax.Array, weight: jax.Array) -> jax.Array:
     return jnp.einsum("nd,vd->nv", states, weight, precision=precision, preferred_element_type=jnp.float32)
 
 
+def _is_decoder(lm: LanguageModel) -> bool:
+    return isinstance(lm.hidden, functools.partial) and lm.hidden.func is hidden
+
+
 def fills(lm: LanguageModel, kind: DeviceKind, batch: int, length: int) -> bool:
     """Whether a decoder's activations on [batch, length] tokens take over a quarter of an accelerator's memory."""
-    if not (isinstance(lm.hidden, functools.partial) and lm.hidden.func is hidden and kind.wide):
+    if not (_is_decoder(lm) and kind.wide):
         return False
     spec: Any = lm.spec
     return activation_bytes(spec, batch, min(length, lm.max_length or length)) > kind.room(0)
@@ -140,13 +148,33 @@ class Weights:
     compute_dtype: str = "float32"  # type of the matrices in forward and backward passes
     # True computes a decoder's blocks again in the backward pass instead of keeping their activations
     remat: bool = False
+    dropout: float = 0.0  # of the residual stream; LoRA's is its own
 
-    def model(self, lm: LanguageModel) -> LanguageModel:
+    @property
+    def drops(self) -> bool:
+        """Whether a step needs random numbers."""
+        return self.dropout > 0 or (self.lora is not None and self.lora.dropout > 0)
+
+    def losses(
+        self, lm: LanguageModel, frozen: Any, trained: Any, tokens: jax.Array, mask: jax.Array, key: Any
+    ) -> jax.Array:
+        """`token_losses` in training, to be differentiated by `trained`; `key` decides what is dropped."""
+        if not self.drops:
+            return token_losses(self._with(lm, None), self.working(frozen, trained), tokens, mask)
+        noise = Noise(key, self.dropout)
+        if self.lora is not None and self.lora.dropout > 0:
+            noise = noise._replace(adapted=self.lora.dropout, factors=low_rank_paths(self.lora, trained))
+            params = self._rounded(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), frozen))
+        else:
+            params = self.working(frozen, trained)
+        return token_losses(self._with(lm, noise), params, tokens, mask)
+
+    def _with(self, lm: LanguageModel, noise: Noise | None) -> LanguageModel:
         """The model to differentiate."""
-        if not self.remat:
+        if not self.remat and noise is None:
             return lm
-        again: Any = functools.partial(hidden, lm.spec, remat=True)  # pyright: ignore[reportArgumentType]
-        return dataclasses.replace(lm, hidden=again)
+        given: Any = functools.partial(hidden, lm.spec, remat=self.remat)  # pyright: ignore[reportArgumentType]
+        return dataclasses.replace(lm, hidden=given if noise is None else functools.partial(given, noise=noise))
 
     def split(self, params: Any, *, seed: int) -> tuple[Any, Any]:
         """(frozen, trained) at the start: nothing and a float32 copy of all, or the base as it is and the factors."""
@@ -160,7 +188,9 @@ class Weights:
 
     def working(self, frozen: Any, trained: Any) -> Any:
         """The parameters that the model runs with: matrices in `compute_dtype`, biases and norms float32; pure."""
-        params = self.master(frozen, trained)
+        return self._rounded(self.master(frozen, trained))
+
+    def _rounded(self, params: Any) -> Any:
         if self.compute_dtype == "float32":
             return params
         dtype = jnp.dtype(self.compute_dtype)
@@ -177,7 +207,10 @@ class Stepper:
     """
 
     def __init__(self, lm: LanguageModel, config: TrainConfig, lora: Lora | None, params: Any) -> None:
-        self.weights = Weights(lora, config.compute_dtype)
+        self.weights = Weights(lora, config.compute_dtype, dropout=config.dropout)
+        if self.weights.drops and not _is_decoder(lm):
+            raise InputError("dropout needs a model whose layers tdd knows, and this one is a function; train without")
+        self._seed = config.seed
         self.frozen, self.trained = self.weights.split(params, seed=config.seed)
         device = next(iter(jax.tree.leaves(self.trained)[0].devices()))
         again = fills(lm, kind_of(device), config.batch_size, config.max_length)
@@ -192,22 +225,30 @@ class Stepper:
         """The model's parameters as they are now; the trained leaves themselves if all parameters are trained."""
         return self.trained if self.weights.lora is None else _merged(self.weights, self.frozen, self.trained)
 
-    def step(self, group: Sequence[Batch], rate: Any) -> tuple[float, int]:
-        """Take one step on the batches of `group`; return the summed loss and the number of scored tokens."""
+    def step(self, group: Sequence[Batch], rate: Any, number: int) -> tuple[float, int]:
+        """Take step `number` on the batches of `group`; return the summed loss and the number of scored tokens."""
+        keys = self._keys(number, len(group))
         if self._sums is None:
             self.trained, self.moments, loss, count = update(
-                self.lm, self.optimizer, self.weights, self.frozen, self.trained, self.moments, *group[0], rate
+                self.lm, self.optimizer, self.weights, self.frozen, self.trained, self.moments, *group[0], rate, keys[0]
             )
             return float(loss), int(count)
         parts = []
-        for batch in group:
-            self._sums, *part = accumulate(self.lm, self.weights, self.frozen, self.trained, self._sums, *batch)
+        for batch, key in zip(group, keys, strict=True):
+            self._sums, *part = accumulate(self.lm, self.weights, self.frozen, self.trained, self._sums, *batch, key)
             parts.append(part)
         tokens = sum(int(count) for _, count in parts)
         self.trained, self.moments, self._sums = apply(
             self.optimizer, self.trained, self.moments, self._sums, tokens, rate
         )
         return sum(float(loss) for loss, _ in parts), tokens
+
+    def _keys(self, number: int, batches: int) -> list[Any]:
+        """The key of each batch of a step, from the seed, the step and the place alone; None without dropout."""
+        if not self.weights.drops:
+            return [None] * batches
+        of_step = jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed), _DROPPED), number)
+        return [jax.random.fold_in(of_step, place) for place in range(batches)]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=(4, 5))
@@ -222,11 +263,12 @@ def update(
     tokens: jax.Array,
     mask: jax.Array,
     rate: jax.Array,
+    key: jax.Array | None = None,
 ) -> tuple[Any, Any, jax.Array, jax.Array]:
     """Take one step: trained - rate * direction of the mean loss over the batch's scored targets.
 
     The first three arguments are static; `trained` and `moments` are donated. tokens: [B, T] int32; mask: [B, T] bool,
-    with at least one scored target; rate: [].
+    with at least one scored target; rate: []; key: decides what is dropped, None without dropout.
 
     Returns:
       (trained, moments, summed loss before the step, number of scored targets).
@@ -234,7 +276,7 @@ def update(
     count = jnp.sum(mask)
 
     def batch_loss(trained: Any) -> jax.Array:
-        return jnp.sum(token_losses(weights.model(lm), weights.working(frozen, trained), tokens, mask)) / count
+        return jnp.sum(weights.losses(lm, frozen, trained, tokens, mask, key)) / count
 
     loss, gradients = jax.value_and_grad(batch_loss)(trained)
     trained, moments = _moved(optimizer, trained, moments, gradients, rate)
@@ -244,12 +286,19 @@ def update(
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
 @fast_products()
 def accumulate(
-    lm: LanguageModel, weights: Weights, frozen: Any, trained: Any, sums: Any, tokens: jax.Array, mask: jax.Array
+    lm: LanguageModel,
+    weights: Weights,
+    frozen: Any,
+    trained: Any,
+    sums: Any,
+    tokens: jax.Array,
+    mask: jax.Array,
+    key: jax.Array | None = None,
 ) -> tuple[Any, jax.Array, jax.Array]:
     """Add the gradient of one batch's summed loss to `sums` (donated); return sums, summed loss, number of targets."""
 
     def summed_loss(trained: Any) -> jax.Array:
-        return jnp.sum(token_losses(weights.model(lm), weights.working(frozen, trained), tokens, mask))
+        return jnp.sum(weights.losses(lm, frozen, trained, tokens, mask, key))
 
     loss, gradients = jax.value_and_grad(summed_loss)(trained)
     return jax.tree.map(jnp.add, sums, gradients), loss, jnp.sum(mask)

@@ -97,7 +97,7 @@ def train(
     with progress_bar("training", total_steps, enabled=progress, unit="steps") as advance:
         advance(record.step)
         for group in _remaining(batches, config, record.step):
-            record = record.after_step(*stepper.step(group, rates[record.step]))
+            record = record.after_step(*stepper.step(group, rates[record.step], record.step))
             if on_step is not None:
                 on_step(record.step, stepper.params)
             if record.step % steps_per_epoch == 0:

@@ -20,7 +20,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,9 @@ from tdd.validate.files import check_tokens
 
 _INIT_STD = 0.02
 
+_LOW_RANK = "low_rank"
+"""Collection of LoRA's factors, where they are not merged."""
+
 _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": lambda x: 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5))),
     "gelu_tanh": lambda x: x * jax.nn.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)),  # 1 + tanh u
@@ -45,12 +48,28 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array, *, remat: bool = False) -> jax.Array:
+class Noise(NamedTuple):
+    """Dropout while a decoder is trained: an entry is 0 with probability p, and else divided by 1 - p.
+
+    The random numbers of a call depend on the key, the layer, the operation and the shape of the batch.
+    """
+
+    key: jax.Array  # PRNG key
+    stream: float = 0.0  # p on the embedded tokens and on what attention and perceptron add to the stream
+    # p on the input x of every low-rank path, W x + B A dropped(x) in place of (W + B A) x (Hu et al.'s and peft's)
+    adapted: float = 0.0
+    factors: Any = None  # {"layers": {"qkv": {"a": [L, in, rank], "b": [L, rank, out]}}}, float32 and scaled
+
+
+def hidden(
+    spec: DecoderSpec, params: Any, tokens: jax.Array, *, remat: bool = False, noise: Noise | None = None
+) -> jax.Array:
     """The residual stream after the final norm, any projection and the logits' scale: what the readout multiplies.
 
     Args:
       tokens: [B, T] integer token ids, T <= spec.max_length. An id of V or more gives NaN.
       remat: See `trunk`.
+      noise: See `trunk`.
 
     Returns:
       [B, T, D] (`spec.readout_width` where it differs), in the dtype of the readout.
@@ -59,7 +78,7 @@ def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array, *, remat: bool = F
       InputError: Tokens are not a [B, T] integer array, T is 0, or T exceeds the model's positions.
     """
     embedded = embed(spec, params, tokens)
-    return trunk(spec, params, embedded, remat=remat).astype(readout(spec, params).dtype)
+    return trunk(spec, params, embedded, remat=remat, noise=noise).astype(readout(spec, params).dtype)
 
 
 def embed(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
@@ -76,6 +95,7 @@ def trunk(
     *,
     remat: bool = False,
     past: PrefixCache | None = None,
+    noise: Noise | None = None,
 ) -> jax.Array:
     """From the rows of the embedding to what the readout multiplies: [B, T, width] float32.
 
@@ -85,8 +105,14 @@ def trunk(
         gradients of each layer's weights, and of the other weights between embedding and readout.
       remat: True recomputes each block in the backward pass instead of keeping its activations.
       past: Keys and values of a prefix of every row, or None.
+      noise: Dropout, for training; None without.
     """
-    return _Decoder(spec, remat=remat).apply({"params": params}, embedded, probes, past)[0]  # type: ignore[return-value]
+    variables, rngs, rates = {"params": params}, None, None
+    if noise is not None:
+        rngs, rates = {"dropout": noise.key}, (noise.stream, noise.adapted)
+        variables |= {} if noise.factors is None else {_LOW_RANK: noise.factors}
+    decoder = _Decoder(spec, remat=remat, dropout=rates)
+    return decoder.apply(variables, embedded, probes, past, rngs=rngs)[0]  # type: ignore[return-value]
 
 
 def trunk_with_cache(
@@ -134,6 +160,7 @@ class _Decoder(nn.Module):
     param_dtype: Any = jnp.float32
     remat: bool = False
     keep: bool = False
+    dropout: tuple[float, float] | None = None  # of the stream and of low-rank paths
 
     @nn.compact
     def __call__(
@@ -143,9 +170,11 @@ class _Decoder(nn.Module):
         length, probe = embedded.shape[1], None if probes is None else probes["trunk"]
         first = None if past is None else past.first
         stream = embedded.astype(jnp.float32) * spec.embedding_scale
+        noisy, low_rank = (0.0, 0.0) if self.dropout is None else self.dropout
         if spec.embedding_width is not None:
-            stream = _Dense(spec.width, dtype, bias=False, name="embedding_in")(stream, probe)
+            stream = _Dense(spec.width, dtype, bias=False, dropout=low_rank, name="embedding_in")(stream, probe)
         stream = _Embedding(spec, dtype, name="embedding")(stream, probe, first)
+        stream = _dropped(self, stream, noisy)
         turns, kinds = _turns(spec, length, first)
 
         # prevent_cse: the scan already keeps the recomputation apart from the first computation
@@ -160,21 +189,24 @@ class _Decoder(nn.Module):
         }
         window = None if isinstance(windows, tuple) else windows
         kept = []
+        by_layer: dict[Any, Any] = {"params": 0} if self.dropout is None else {"params": 0, _LOW_RANK: 0}
+        drawn: dict[Any, bool] = {"params": True} if self.dropout is None else {"params": True, "dropout": True}
         for name, layers, mlp in spec.runs:
             blocks = nn.scan(
                 block,
-                variable_axes={"params": 0},
-                split_rngs={"params": True},
+                variable_axes=by_layer,
+                split_rngs=drawn,
                 in_axes=(0, nn.broadcast),  # pyright: ignore[reportArgumentType]
                 length=len(layers),
-            )(spec, mlp, dtype, window, self.keep, name=name)
+            )(spec, mlp, dtype, window, self.keep, self.dropout, name=name)
             of_run = jax.tree.map(operator.itemgetter(slice(layers.start, layers.stop)), of_layer)
             stream, keys_and_values = blocks(stream, of_run, turns)
             kept.append(keys_and_values)
         if spec.final_norm:
             stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
         if spec.embedding_width is not None:
-            stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
+            narrow = _Dense(spec.embedding_width, dtype, bias=False, dropout=low_rank, name="embedding_out")
+            stream = narrow(stream, probe)
         if spec.head_bias:
             stream = jnp.concatenate([stream, jnp.ones_like(stream[..., :1])], axis=-1)
         stream = _scaled(stream, spec.logit_scale)
@@ -193,6 +225,7 @@ class _Block(nn.Module):
     # the window of all layers, known while tracing; None if `of_layer` holds one for each, or none has any
     window: int | None
     keep: bool = False  # true returns keys and values beside the stream
+    dropout: tuple[float, float] | None = None  # of the stream and of low-rank paths
 
     @nn.compact
     def __call__(
@@ -206,7 +239,11 @@ class _Block(nn.Module):
         )
         given = stream
         shared = self._norm("attention_norm", stream, probe) if layout == "shared" else None
-        scaled = functools.partial(_scaled, factor=self.spec.residual_scale)
+        noisy = 0.0 if self.dropout is None else self.dropout[0]
+
+        def scaled(output: jax.Array) -> jax.Array:
+            return _scaled(_dropped(self, output, noisy), self.spec.residual_scale)
+
         for name, part in parts:
             if layout == "post":
                 stream = self._norm(f"{name}_norm", stream + scaled(part(stream)), probe)
@@ -229,7 +266,8 @@ class _Block(nn.Module):
     def _dense(
         self, name: str, features: int, bias: bool, inputs: jax.Array, probe: jax.Array | None, *, out: bool = False
     ) -> jax.Array:
-        return _Dense(features, self.param_dtype, self._std(out), bias, name=name)(inputs, probe)
+        rate = 0.0 if self.dropout is None else self.dropout[1]
+        return _Dense(features, self.param_dtype, self._std(out), bias, rate, name=name)(inputs, probe)
 
     def _std(self, out: bool) -> float:
         return _INIT_STD / math.sqrt(2 * self.spec.num_layers) if out else _INIT_STD
@@ -404,12 +442,13 @@ class _Norm(nn.Module):
 
 
 class _Dense(nn.Module):
-    """x W + b with W [in, out]; float32 out."""
+    """x W + b with W [in, out], and with factors of LoRA x W + dropped(x) A B + b; float32 out."""
 
     features: int
     param_dtype: Any
     std: float = _INIT_STD
     bias: bool = True
+    dropout: float = 0.0
 
     @nn.compact
     def __call__(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
@@ -421,6 +460,10 @@ class _Dense(nn.Module):
             output = grad_norm.dense(inputs, kernel, jnp.zeros(inputs.shape[0]))
         else:
             output = product("btd,df->btf", inputs.astype(kernel.dtype), kernel)
+        if self.has_variable(_LOW_RANK, "a"):
+            a, b = (self.get_variable(_LOW_RANK, name) for name in ("a", "b"))
+            narrow = product("btd,dr->btr", _dropped(self, inputs.astype(a.dtype), self.dropout), a)
+            output = output + product("btr,rf->btf", narrow, b)
         return _biased(self, output, probe) if self.bias else output
 
 
@@ -471,6 +514,14 @@ def _biased(module: Any, inputs: jax.Array, probe: jax.Array | None) -> jax.Arra
     """Add the module's bias, over the last axis."""
     bias = module.param("bias", nn.initializers.zeros, inputs.shape[-1:], module.param_dtype).astype(jnp.float32)
     return inputs + bias if probe is None else grad_norm.add_bias(inputs, bias, probe)
+
+
+def _dropped(module: Any, values: jax.Array, rate: float) -> jax.Array:
+    """Each value 0 with probability `rate`, else divided by 1 - rate; a rate of 0 draws nothing."""
+    if rate == 0:
+        return values
+    kept = jax.random.bernoulli(module.make_rng("dropout"), 1 - rate, values.shape)
+    return jnp.where(kept, values / (1 - rate), 0.0)
 
 
 def _scaled(values: jax.Array, factor: float) -> jax.Array:

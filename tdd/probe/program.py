@@ -25,11 +25,14 @@ from tdd.probe.inputs import Bucket, Layout
 from tdd.procedures.ptdi import ProportionName, ptdi
 from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.gradients import grad_norms
+from tdd.scoring.scores.parts import orders_of
 from tdd.scoring.scores.score import parse_score
 from tdd.scoring.token_stats import head_log_prob, tiling, token_stats
 from tdd.validate import InputError
 
-_ABSENT = tuple(field.name for field in dataclasses.fields(TokenStats) if field.name not in ("log_prob", "mask"))
+_ABSENT = tuple(
+    field.name for field in dataclasses.fields(TokenStats) if field.name not in ("log_prob", "mask", "renyi")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,9 +76,10 @@ class Program:
         lm, mask, request = self._checked_model(params, tokens), _scored(tokens, lengths), parse_score(self.score)
         if set(request.computed) <= {"log_prob"}:
             log_prob = _log_probs(lm, params, tokens, mask)
-            stats = TokenStats(log_prob=log_prob, mask=mask, **dict.fromkeys(_ABSENT, log_prob))
+            absent: dict[str, Any] = dict.fromkeys(_ABSENT, log_prob)
+            stats = TokenStats(log_prob=log_prob, mask=mask, **absent)
         else:
-            stats = token_stats(lm, params, tokens, mask)
+            stats = token_stats(lm, params, tokens, mask, orders=orders_of(request.reads))
         return request.rows(stats).astype(jnp.float32)
 
     def _grad_norm_quantiles(self, params: Any, layout: Layout | None) -> jax.Array:

@@ -75,8 +75,8 @@ GUARANTEE_ROWS = [("tdd.ptdi", f'proportion="{name}"', guarantee) for name, guar
 
 DIFFERENCES = [
     Difference(
-        "tdd.scoring.scores.tokens.Loss", "PTDI", "eq. 2", "the loss is a sum over tokens", "the mean",
-        "texts of unequal length are ranked",
+        "tdd.scoring.scores.tokens.Loss", "PTDI", "eq. 2", "the loss is a sum over tokens",
+        "the mean; the sum with reduction=sum", "texts of unequal length are ranked",
     ),
     Difference(
         "tdd.ptdi", "PTDI", "eq. 8-9", "FDR <= alpha with the subtraction estimate",

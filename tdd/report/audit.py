@@ -37,6 +37,8 @@ _STEP_UPS = {
     *("jmcs/bh", "jmcs/storey", "td4eval/pooled_rank", "td4eval/split_weights"),
 }
 """Procedures that compare the p-values of single items with the line t·pi0/alpha."""
+_OF_W = ("ktd/ktd", "ktd/multi")
+"""Procedures that compare the numbers of statistics beyond t and -t."""
 _NULLS = {"nonmember": "the candidate was not in the training data", "member": "the candidate was in the training data"}
 
 
@@ -56,6 +58,8 @@ def audit_report(
         sections += _pictures(run, items, calibration)
     if stands and run["certificate"]:
         sections.append(_bounds(run["certificate"], decision))
+    if stands and run.get("rankings"):
+        sections.append(_rankings(run["rankings"]))
     if run["checks"]:
         sections.append(_checks(run))
     if run.get("examples"):
@@ -192,6 +196,16 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
                 functools.partial(_drawn, "scores", items, calibration, column, cut),
             )
         )
+    if decision["method"] in _OF_W and _known(items.get("statistic", ())):
+        pictures.append(
+            Figure(
+                "Knockoff statistics",
+                "Number of candidates whose knockoff statistic W is at least t, and number at most -t: the rule takes "
+                f"the second as an estimate of the false ones among the first. {decision['num_selected']} candidates "
+                "are selected.",
+                functools.partial(_drawn, "statistics", items, decision),
+            )
+        )
     if _known(items["p_value"]):
         line = one_by_one and (method in _STEP_UPS or method.startswith("conditional/"))
         pictures.append(
@@ -316,6 +330,31 @@ def _bounds(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Sect
         ),
         f"If the assumptions hold: all of this at once with confidence {100 * (1 - certificate['delta']):g}%{counted} "
         f"({certificate['source']}).",
+    )
+
+
+def _rankings(ranked: Mapping[str, Any]) -> Table:
+    """Rank of each model on every set of items, fraction of contaminated ones there, agreement with the reference."""
+    rows = tuple(
+        Row(
+            (
+                row["items"],
+                str(row["count"]),
+                *(() if row["fdp"] is None else (f"{row['fdp']:.3f}",)),
+                "-" if row["srcc"] is None else f"{row['srcc']:.3f}",
+                *("-" if rank is None else f"{rank:g}" for rank in row["ranks"]),
+            )
+        )
+        for row in ranked["rows"]
+    )
+    labelled = ranked["rows"][0]["fdp"] is not None
+    names = ("items", *(("contaminated",) if labelled else ()), "SRCC", *ranked["models"])
+    return Table(
+        "Ranks of the models by their mean results",
+        (Column("on"), *(Column(name, number=True) for name in names)),
+        rows,
+        f"1 is the best. SRCC is Spearman's correlation with the ranking on {ranked['reference']}; no error rate of a "
+        "ranking is controlled.",
     )
 
 

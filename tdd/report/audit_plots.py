@@ -1,4 +1,4 @@
-"""Pictures of an audit: scores with the cut, p-values with the step-up line, the bound for every cut."""
+"""Pictures of an audit: scores with the cut, knockoff statistics, p-values with the step-up line, bounds of cuts."""
 
 from __future__ import annotations
 
@@ -45,6 +45,24 @@ def p_values(items: Mapping[str, Any], decision: Mapping[str, Any], line: bool) 
         axes.axvline(decision["threshold"], color=INK, linewidth=1, linestyle=":", label="largest selected p-value")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
     axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def statistics(items: Mapping[str, Any], decision: Mapping[str, Any]) -> Figure:
+    """Numbers of candidates with a knockoff statistic of at least t and of at most -t, which the rule compares."""
+    figure, axes = _panel("t", "candidates")
+    values = _finite(items["statistic"])
+    sizes = np.unique(np.abs(values[values != 0]))
+    for place, (side, name) in enumerate(((values, "W ≥ t"), (-values, "W ≤ -t"))):
+        count = values.size - np.searchsorted(np.sort(side), sizes, side="left")
+        look = stroke(place)
+        axes.step(*_thinned(sizes, count), where="pre", color=look.colour, linestyle=look.dashes, label=name)
+    chosen = np.asarray(items["selected"], bool) & ~np.isnan(_numbers(items["statistic"]))
+    if decision["num_selected"] and chosen.any():
+        cut = _numbers(items["statistic"])[chosen].min()
+        axes.axvline(cut, color=INK, linewidth=1, linestyle=":", label="smallest selected W")
+    axes.set(xlim=(0, None), ylim=(0, None))
+    axes.legend(frameon=False, loc="upper right")
     return figure
 
 

@@ -16,9 +16,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.kernels.token_stats import TokenStatistics
 from tdd.records import LanguageModel
 from tdd.scoring.devices import Devices
-from tdd.scoring.token_stats import Tiling, head_statistics, model_statistics, trunk_rows, wanted_statistics
+from tdd.scoring.scores.parts import orders_of
+from tdd.scoring.token_stats import (
+    Tiling,
+    head_statistics,
+    model_statistics,
+    renyi_of_logits,
+    trunk_rows,
+    wanted_statistics,
+)
 from tdd.scoring.tokenise import Window
 
 
@@ -78,7 +87,8 @@ class TokenProgram:
             for i, (position, target) in enumerate(zip(positions, targets, strict=True)):
                 place[i, position], scored[i, position] = target, 1
             arrays = put(tokens), put([*place]), put([*scored])
-            return _from_logits(self.lm, self.devices, self.params, *arrays, tile=tile), positions
+            others = tuple(orders_of(rows.statistics).items())
+            return _from_logits(self.lm, self.devices, self.params, *arrays, tile=tile, others=others), positions
         capacity = max(self.capacity >> halvings, size * length)
         capacity = -(-capacity // tile.chunk) * tile.chunk
         hidden = self._hidden(put(tokens), put([padded(p, capacity) for p in positions]))
@@ -97,9 +107,12 @@ class TokenProgram:
         return capacity if tile.block is not None else min(capacity, max(1, -(-most // step)) * step)
 
     def _wanted(self, rows: Rows) -> tuple[str, ...] | None:
-        """Statistics that a program computes, None for all: on CPU their bits do not depend on what else is wanted."""
-        only_log_prob = set(rows.statistics) <= {"log_prob"}
-        return rows.statistics if only_log_prob or self.devices.platform != "cpu" else None
+        """Statistics that a program computes, None for all fields of `TokenStats`: on CPU their bits do not depend on
+        what else is wanted."""
+        only_log_prob, others = set(rows.statistics) <= {"log_prob"}, orders_of(rows.statistics)
+        if only_log_prob or self.devices.platform != "cpu" or len(others) == len(rows.statistics):
+            return rows.statistics
+        return (*TokenStatistics._fields, *others) if others else None
 
     def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
         """Results of each piece, [fields, columns] float32; columns row after row."""
@@ -146,7 +159,6 @@ def padded(values: np.ndarray, size: int) -> np.ndarray:
 
 
 _plain = functools.partial(jax.jit, static_argnames=("lm", "devices"))
-_tiled = functools.partial(jax.jit, static_argnames=("lm", "devices", "tile"))
 
 
 @_plain
@@ -173,10 +185,21 @@ def _head(
     return devices.each(on_device, params, *arrays)
 
 
-@_tiled
-def _from_logits(lm: LanguageModel, devices: Devices, params: Any, *arrays: jax.Array, tile: Tiling) -> Any:
+@functools.partial(jax.jit, static_argnames=("lm", "devices", "tile", "others"))
+def _from_logits(
+    lm: LanguageModel,
+    devices: Devices,
+    params: Any,
+    *arrays: jax.Array,
+    tile: Tiling,
+    others: tuple[tuple[str, float], ...] = (),
+) -> Any:
+    """All statistics by name, and the Renyi entropies of `others`, name and order."""
+
     def on_device(params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array) -> Any:
-        return model_statistics(lm, params, tokens, targets, scored > 0, tile)._asdict()
+        given = (lm, params, tokens, targets, scored > 0)
+        found = model_statistics(*given, tile)._asdict()
+        return found | {name: renyi_of_logits(*given, order, tile) for name, order in others}
 
     return devices.each(on_device, params, *arrays)
 

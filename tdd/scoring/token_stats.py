@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +13,7 @@ from jax import lax
 from tdd.kernels import token_stats as kernel
 from tdd.kernels.platforms import fused_on
 from tdd.records import LanguageModel, TokenStats
+from tdd.scoring.scores.parts import orders_of
 from tdd.validate import InputError
 
 
@@ -29,7 +30,13 @@ def tiling(platform: str) -> Tiling:
 
 
 def token_stats(
-    lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array, *, tile: Tiling | None = None
+    lm: LanguageModel,
+    params: Any,
+    tokens: jax.Array,
+    mask: jax.Array,
+    *,
+    tile: Tiling | None = None,
+    orders: Mapping[str, float] | None = None,
 ) -> TokenStats:
     """Statistics of the model's next-token distribution at every scored target. Pure; jit with `lm` static.
 
@@ -39,6 +46,8 @@ def token_stats(
       tokens: [B, T] int32 token ids, padded on the right with any valid id.
       mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
       tile: Sizes of the head's tiles; by default those that suit the platform that the program is compiled for.
+      orders: Name in `TokenStats.renyi` -> order of a Renyi entropy beside those that are always there; each costs one
+        more pass of the readout.
 
     Returns:
       `TokenStats` of [B, T]; entries outside `mask` are 0.
@@ -53,9 +62,12 @@ def token_stats(
     mask = jnp.asarray(mask).at[:, 0].set(False)
     # the hidden state at t describes the target at t + 1: targets and mask move left, results move back right
     targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
-    flat = model_statistics(lm, params, tokens, targets, scored, tile)
+    given = (lm, params, tokens, targets, scored)
+    flat = [*model_statistics(*given, tile), *(_renyi(*given, order, tile) for order in (orders or {}).values())]
     back = [jnp.roll(field.reshape(mask.shape), 1, axis=1) for field in flat]
-    return TokenStats(*back, mask=mask, tokens=jnp.where(mask, tokens, 0))
+    fields, renyi = back[: len(back) - len(orders or {})], back[len(back) - len(orders or {}) :]
+    others = dict(zip(orders or {}, renyi, strict=True))
+    return TokenStats(*fields, mask=mask, tokens=jnp.where(mask, tokens, 0), renyi=others)
 
 
 def model_statistics(
@@ -94,6 +106,24 @@ def head_log_prob(
     return _tiled(head, tile, hidden, lm.readout(params), targets, scored)
 
 
+def _renyi(
+    lm: LanguageModel, params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array, order: float, tile: Any
+) -> jax.Array:
+    if lm.hidden is None or lm.readout is None:
+        return renyi_of_logits(lm, params, tokens, targets, scored, order, tile)
+    hidden = lm.hidden(params, tokens)
+    return _head_renyi(order, lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
+
+
+def renyi_of_logits(
+    lm: LanguageModel, params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array, order: float, tile: Any
+) -> jax.Array:
+    """The Renyi entropy of an order [B T] for a model that only gives logits; arguments as `model_statistics`."""
+    logits = lm.logits(params, tokens)
+    head = functools.partial(kernel.token_renyi_from_logits, order=order)
+    return _tiled(head, tile, logits.reshape(-1, logits.shape[-1]), targets, scored)
+
+
 def wanted_statistics(
     lm: LanguageModel,
     params: Any,
@@ -106,15 +136,30 @@ def wanted_statistics(
     """Those of `wanted`, by name: on one accelerator in one kernel, if it takes the model and gives all of them."""
 
     def in_tiles(hidden: jax.Array, targets: jax.Array, scored: jax.Array) -> dict[str, jax.Array]:
-        given = (lm, params, hidden, targets, scored, tile)
-        if set(wanted) <= {"log_prob"}:
-            return {"log_prob": head_log_prob(*given)}
-        statistics = head_statistics(*given)
-        return {name: getattr(statistics, name) for name in wanted}
+        given, orders = (lm, params, hidden, targets, scored, tile), orders_of(wanted)
+        found = {name: _head_renyi(order, *given) for name, order in orders.items()}
+        named = [name for name in wanted if name not in orders]
+        if named == ["log_prob"]:
+            return found | {"log_prob": head_log_prob(*given)}
+        return found | ({name: getattr(head_statistics(*given), name) for name in named} if named else {})
 
     forms = _fused(lm, params, wanted)
     rows = (hidden, targets, scored)
     return lax.platform_dependent(*rows, **forms, default=in_tiles) if forms else in_tiles(*rows)
+
+
+def _head_renyi(
+    order: float,
+    lm: LanguageModel,
+    params: Any,
+    hidden: jax.Array,
+    targets: jax.Array,
+    scored: jax.Array,
+    tile: Tiling | None,
+) -> jax.Array:
+    assert lm.readout is not None
+    head = functools.partial(kernel.token_renyi, order=order, soft_cap=lm.soft_cap)
+    return _tiled(head, tile, hidden, lm.readout(params), targets, scored)
 
 
 def _fused(lm: LanguageModel, params: Any, wanted: tuple[str, ...]) -> dict[str, Callable[..., dict[str, jax.Array]]]:

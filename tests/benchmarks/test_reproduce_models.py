@@ -31,7 +31,7 @@ def base(folder):
 
 @pytest.mark.slow("training")
 def test_scores_are_those_of_tdd_score(base):
-    names = ("loss", "zlib", "min_k_plus_plus", "max_renyi")
+    names = ("loss", "lowercase", "zlib", "grad_norm", "min_k_plus_plus", "max_renyi", "max_renyi:gamma=0.7")
     found = models.score_table(base, TEXTS, names, max_length=LONGEST, batch_size=8)
     wanted = tdd.score(base.lm, TEXTS, names, params=base.params, tokenizer=base.tokenizer, progress=False)
     for name in names:

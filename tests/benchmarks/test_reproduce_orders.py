@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import tdd
 from benchmarks.reproductions import exchangeability, power_grid
@@ -49,7 +50,15 @@ def test_an_interrupted_run_of_planted_sets_ends_the_same(planted, tmp_path):
     folder, outcome = planted
     there = tmp_path / "cut"
     shutil.copytree(folder, there)
-    for name in ("cells/training.json", "cells/orders.json", "results.json", "results.csv", "tables.md", "figure.png"):
+    for name in (
+        "cells/training.json",
+        "cells/orders.json",
+        "cells/shards.json",
+        "results.json",
+        "results.csv",
+        "tables.md",
+        "figure.png",
+    ):
         (there / name).unlink()
     shards = sorted((there / "scoring").rglob("*.parquet"))
     whole = shards[0].read_bytes()
@@ -92,6 +101,41 @@ def row(copies, test, p_value, name="set"):
         "set": name, "copies": copies, "test": test, "p_value": p_value, "log_p_value": math.log(p_value),
         "effect": 1.0, "loss": 2.0,
     }  # fmt: skip
+
+
+def test_the_tables_of_shards_and_shuffles():
+    """Means of ln p over sets, with their standard errors, and the paper's test by number of copies."""
+    copies = {"a": 2, "b": 2, "c": 7}
+    log_p = {"a": -1.0, "b": -3.0, "c": -8.0}
+    found = {"10": {name: dict.fromkeys(ORDER_TESTS, value) for name, value in log_p.items()}}
+    (line,) = exchangeability.varied_table("shards", found, copies)
+    error = np.std([*log_p.values()], ddof=1) / math.sqrt(3)
+    assert (line["shards"], line["sets"], line["combined"]) == (10, 3, f"-4.000 ± {error:.3f}")
+    assert (line["t, 2 copies"], line["t, 7 copies"]) == (-2.0, -8.0)
+    design = exchangeability.Design.at(1)
+    assert {1, 2, 4, 7} <= {*design.copies}
+    assert {10, 15, 20} <= {*design.shards_tried}  # where the paper finds most power
+    assert design.shuffles_tried == (1, 2, 10, 25, 50)
+
+
+@pytest.mark.slow("training")
+def test_the_first_shuffles_are_tested_alone(planted):
+    """ln p of the paper's test over shards, from the log-probabilities of `tdd.run_exchange`, by scipy."""
+    folder, outcome = planted
+    design = exchangeability.Design.at(0.01)
+    chosen = {name: texts for name, (count, texts) in exchangeability._planted(design, 3).items()
+              if count in exchangeability.VARIED}  # fmt: skip
+    r = design.shards_tried[0]
+    run = tdd.run_exchange(
+        folder / "model" / "checkpoint", chosen, num_shards=r, num_shuffles=design.num_shuffles, token_budget=4096,
+        seed=seed_of(3, exchangeability._ORDER), progress=False,
+    )  # fmt: skip
+    log_p = []
+    for canonical, shuffled in run.log_probs.values():
+        log_p.append(math.log(stats.ttest_1samp(canonical - shuffled.mean(axis=1), 0, alternative="greater").pvalue))
+    line = outcome.tables[exchangeability.BY_SHARDS][0]
+    assert (line["shards"], line["sets"]) == (r, len(chosen))
+    assert float(line["t"].split(" ")[0]) == pytest.approx(np.mean(log_p), abs=2e-3)
 
 
 def test_the_tables_count_what_the_rows_say():

@@ -42,7 +42,7 @@ def test_contaminated_items_of_the_validation_set_calibrate_and_are_not_tested()
 def test_padding_changes_no_selection():
     rng = np.random.default_rng(2)
     member = np.arange(200) % 10 == 0
-    scores = rng.normal(size=(5, 200)) - 3 * member
+    scores = rng.normal(size=(6, 200)) - 3 * member
     splits = td4eval._splits(member, SIZES.splits, rng)
     assert not splits.real.all()
     for how in ({"combine": "cauchy"}, {"combine": "pooled_rank", "rule": "sum"}):
@@ -52,11 +52,32 @@ def test_padding_changes_no_selection():
             own, tested = own[splits.real], tested[splits.mask]
             wanted = tdd.td4eval(scores[:, own], scores[:, tested], alpha=td4eval.ALPHA, **how).selected
             np.testing.assert_array_equal(row[splits.mask], wanted)
-    alone = td4eval._selected("zlib alone", None, scores, splits)
+    alone = td4eval._selected("lowercase alone", None, scores, splits)
     p = tdd.conformal_p_values(
         scores[1, splits.calibration[0][splits.real]], scores[1, splits.tested[0][splits.mask]], null="member"
     )
     np.testing.assert_array_equal(alone[0][splits.mask], tdd.bh(p, td4eval.ALPHA).reject)
+
+
+def test_thresholds_have_the_highest_accuracy_on_the_validation_set():
+    """Every score of a validation item is tried, by plain counting; padding is none of them."""
+    rng = np.random.default_rng(4)
+    member = np.arange(120) % 5 == 0
+    scores = rng.normal(size=(6, 120)) - 1.5 * member
+    splits = td4eval._splits(member, 4, rng)
+    assert not (splits.real.all() and splits.clean_real.all())
+    for number, name in enumerate(td4eval.DETECTORS):
+        found = td4eval._selected(f"{name}, threshold", None, scores, splits)
+        for row, own, clean, tested in zip(found, splits.calibration, splits.clean, splits.tested, strict=True):
+            own, clean, tested = own[splits.real], clean[splits.clean_real], tested[splits.mask]
+            assert not member[clean].any()
+            assert not {*clean} & {*tested}
+            contaminated, pure = scores[number, own], scores[number, clean]
+            gains = {t: int((pure >= t).sum()) - int((contaminated >= t).sum()) for t in (*contaminated, *pure)}
+            best = max(gains.values())
+            cut = max(t for t, gain in gains.items() if gain == best)
+            np.testing.assert_array_equal(row[splits.mask], scores[number, tested] >= cut)
+            assert not row[~splits.mask].any()
 
 
 @pytest.mark.slow("long")
@@ -66,7 +87,7 @@ def test_cleaning_restores_the_ranking_where_detection_is_easy():
     skill = np.array([0.3, 0.4, 0.5, 0.6, 0.7])
     right = (rng.random((5, 200)) < skill[:, None]).astype(float)
     right[0, member] = 1.0  # the weakest model knows the contaminated items by heart
-    scores = rng.normal(size=(5, 200)) - 6 * member
+    scores = rng.normal(size=(6, 200)) - 6 * member
     splits = td4eval._splits(member, SIZES.splits, rng)
     rows = {row["rule"]: row for row in td4eval._cleaned(scores, member, {"accuracy": right}, splits, 0)}
     before, after = rows["nothing removed"], rows["TD4Eval, pooled ranks, sum"]

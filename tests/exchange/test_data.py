@@ -91,3 +91,16 @@ def test_several_data_sets(tmp_path):
 def test_errors(source, options, words):
     with pytest.raises(InputError, match=words):
         load_examples(source, **options)
+
+
+def test_td4eval_is_a_template_by_name():
+    """The form of the paper's table 6."""
+    rows = [
+        {"question": "What is the capital of France?", "answer": "Paris."},
+        {"question": "And {of} Italy?", "answer": 1},
+    ]
+    found = load_examples(rows, template="td4eval").examples
+    assert found[0] == "### Question:\nWhat is the capital of France?\n### Answer:\nParis."
+    assert found[1] == "### Question:\nAnd {of} Italy?\n### Answer:\n1"
+    with pytest.raises(InputError, match=r"asks for \{question\}"):
+        load_examples([{"q": "a", "answer": "b"}, {"q": "c", "answer": "d"}], template="td4eval")

@@ -3,13 +3,14 @@
 import html
 import re
 
+import numpy as np
 import pytest
 from pages import HOSTILE, Reader
 
 from tdd.audit.select import select
 from tdd.report.audit import audit_report
 from tdd.report.page import to_html, to_markdown
-from tdd.report.sections import Help, Table, to_terminal
+from tdd.report.sections import Figure, Help, Table, to_terminal
 from tdd.runs.portable import typed_command
 
 
@@ -123,3 +124,20 @@ def test_a_page_for_the_printer(audit):
     ):
         assert rule in printed.replace("h2, figure, ", "")
     assert "details-content { content-visibility: visible" in printed
+
+
+def test_the_picture_of_knockoff_statistics():
+    """Both counts at every t, against plain counting, and the smallest selected statistic."""
+    w = np.concatenate([np.arange(1, 41) / 10, -np.array([0.05, 0.15, 0.3]), [0.0]])
+    own = np.arange(w.size) / 8  # a tie of all of them would be no score
+    columns = {"id": [f"i{i}" for i in range(w.size)], "original": own.tolist(), "b": (own + w).tolist()}
+    audit = select(columns, alpha=0.2, method="ktd:rule=ktd", score="original", knockoffs=("b",))
+    pictures = {one.title: one for one in audit_report(audit.run, audit.items).sections if isinstance(one, Figure)}
+    axes = pictures["Knockoff statistics"].draw().axes[0]
+    above, below, cut = axes.get_lines()
+    for line, side in ((above, w), (below, -w)):
+        t, count = line.get_data()
+        np.testing.assert_array_equal(count, [(side >= np.float64(one) - 1e-6).sum() for one in t])
+    assert len(t) == len(np.unique(np.abs(w[w != 0]).astype(np.float32)))
+    assert cut.get_xdata()[0] == pytest.approx(w[np.asarray(audit.items["selected"])].min(), abs=1e-6)
+    assert "Knockoff statistics" not in [one.title for one in run_of().report().sections if isinstance(one, Figure)]

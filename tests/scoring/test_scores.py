@@ -191,7 +191,7 @@ def test_parsing():
     [
         ("perplexity", "no score 'perplexity'.*loss.*min_k_plus_plus"),
         ("min_k:gamma=2", "no parameter 'gamma'; it has k"),
-        ("loss:k=1", "no parameter 'k'; it has none"),
+        ("loss:k=1", "no parameter 'k'; it has reduction"),
         ("min_k:k", "cannot read the score"),
         ("min_k:", "cannot read the score"),
         ("min_k:k=.1,k=.2", "cannot read the score"),
@@ -201,9 +201,24 @@ def test_parsing():
         ("min_k:k=nan", "k=nan is not a fraction"),
         ("min_k:k=0.123456", "at most four decimals"),
         ("max_renyi:k=-1", r"\[0, 1\]"),
-        ("max_renyi:gamma=3", "gamma='3' is unknown; the orders are"),
+        ("max_renyi:gamma=0", "gamma=0 is no order of a Renyi entropy; give a number above 0, or inf"),
+        ("max_renyi:gamma=-1", "gamma=-1 is no order of a Renyi entropy"),
+        ("max_renyi:gamma=nan", "gamma=nan is no order of a Renyi entropy"),
+        ("max_renyi:gamma=word", "gamma=word is no order of a Renyi entropy"),
     ],
 )
 def test_bad_names(text, message):
     with pytest.raises(InputError, match=message):
         parse_score(text)
+
+
+def test_loss_as_a_sum():
+    """PTDI's eq. 2: the mean times the number of scored tokens; a text without any has no score."""
+    found = [[-0.5, -1.5, -4.0], [-2.0], []]
+    sums = score_rows(stats_of([{"log_prob": one} for one in found]), "loss:reduction=sum")
+    np.testing.assert_allclose(sums, [6.0, 2.0, np.nan])
+    means = score_rows(stats_of([{"log_prob": one} for one in found]), "loss")
+    np.testing.assert_allclose(means, [2.0, 2.0, np.nan])
+    assert parse_score("loss:reduction=sum").label == "loss:reduction=sum"
+    with pytest.raises(InputError, match="reduction='max' is unknown; use 'sum'"):
+        parse_score("loss:reduction=max")

@@ -11,7 +11,8 @@ __all__ = ["draw"]
 
 _SHOWN = (
     "nothing removed",
-    "loss alone",
+    "loss, threshold",
+    "min_k_plus_plus, threshold",
     "min_k_plus_plus alone",
     "TD4Eval, Cauchy (the paper)",
     "TD4Eval, pooled ranks, sum",

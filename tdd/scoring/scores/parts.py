@@ -21,6 +21,21 @@ def namespace(stats: TokenStats) -> Any:
     return stats.log_prob.__array_namespace__()
 
 
+RENYI = "renyi_"
+"""Begins the names of Renyi entropies."""
+
+
+def name_of_order(order: float) -> str:
+    """The name of the statistic: "renyi_0.7"."""
+    return f"{RENYI}{order!r}"
+
+
+def orders_of(names: Sequence[str]) -> dict[str, float]:
+    """Those of the names that are Renyi entropies without a field in `TokenStats` -> their orders."""
+    others = (name for name in names if name.startswith(RENYI) and name not in TokenStats.__dataclass_fields__)
+    return {name: float(name.removeprefix(RENYI)) for name in others}
+
+
 def padded_stats(
     fields: Sequence[str],
     columns: Sequence[np.ndarray],
@@ -28,6 +43,8 @@ def padded_stats(
     tokens: Sequence[np.ndarray] | None = None,
 ) -> TokenStats:
     """Statistics [fields, tokens] of some texts as rows of one width, in float64; fields that are not given are 0.
+
+    What `TokenStats` has no field for is a Renyi entropy by the name of its order.
 
     `tokens` has the ids of their scored tokens.
     """
@@ -38,7 +55,8 @@ def padded_stats(
     absent = dict.fromkeys(TokenStats.__dataclass_fields__, np.zeros(mask.shape))
     ids = None if tokens is None else np.stack([np.pad(row, (0, width - len(row))) for row in tokens])
     found = dict(zip(fields, padded, strict=True))
-    return TokenStats(**{**absent, **found, "mask": mask, "tokens": ids})  # type: ignore[arg-type]
+    renyi = {name: found.pop(name) for name in [*found] if name not in absent}
+    return TokenStats(**{**absent, **found, "mask": mask, "tokens": ids, "renyi": renyi})  # type: ignore[arg-type]
 
 
 def masked_mean(xp: Any, values: Array, mask: Array) -> Array:

@@ -8,22 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.records import TokenStats
-from tdd.scoring.scores.parts import check_named, check_positive, namespace
+from tdd.scoring.scores.parts import check_positive, namespace
 from tdd.scoring.scores.score import Array, Evidence, Pass, Score, option, texts_given
-from tdd.scoring.scores.tokens import Loss
+from tdd.scoring.scores.tokens import OfMeanLoss, check_reduction
 
 FLOOR = 1e-6
 """Nats a token; below float32's resolution of a mean log-probability."""
 
 _UNSEEN = "texts that the model has not seen"
 
-check_reduction = functools.partial(
-    check_named, "reduction", "use 'sum' (of -log p over the scored tokens) or 'mean'", ("sum", "mean")
-)
-
 
 @dataclasses.dataclass(frozen=True)
-class Lowercase(Loss):
+class Lowercase(OfMeanLoss):
     """lowercase: loss(text) / loss(lowercased text) (Carlini et al. 2021, "Extracting training data").
 
     A text that the model knows by heart has a loss near 0 in both forms, and the quotient of two such numbers is noise:
@@ -73,7 +69,7 @@ class GradNorm(Score):
 
 
 @dataclasses.dataclass(frozen=True)
-class ReCall(Loss):
+class ReCall(OfMeanLoss):
     """recall: minus the loss behind a prefix of non-members over the loss alone (ReCaLL, Xie et al. 2024).
 
     Both losses are means over the same tokens. The authors' code also scores the first token of the text behind the
@@ -94,7 +90,7 @@ class ReCall(Loss):
 
 
 @dataclasses.dataclass(frozen=True)
-class ConReCall(Loss):
+class ConReCall(OfMeanLoss):
     """con_recall: -(loss behind non-members - gamma times loss behind members) / loss (Con-ReCall, Wang et al. 2025).
 
     The means are those of `recall`. The authors choose gamma by the AUC on the texts that they evaluate; fix it before.

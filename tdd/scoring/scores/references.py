@@ -11,7 +11,7 @@ from typing import Any
 from tdd.scoring.scores.parts import as_float, check_named, check_positive
 from tdd.scoring.scores.passes import FLOOR
 from tdd.scoring.scores.score import Array, Evidence, Pass, as_models, models_given, option, texts_given
-from tdd.scoring.scores.tokens import Loss
+from tdd.scoring.scores.tokens import OfMeanLoss
 from tdd.validate import InputError
 
 
@@ -23,7 +23,7 @@ def _check_a(value: Any) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reference(Loss):
+class Reference(OfMeanLoss):
     """reference: loss - loss under a reference model (Carlini et al. 2021), each model with its own tokenizer.
 
     Of several reference models it takes the mean loss. Where the tokenizers differ, a mean over tokens compares
@@ -43,7 +43,7 @@ class Reference(Loss):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lira(Loss):
+class Lira(OfMeanLoss):
     """lira: the standardised signal of the offline likelihood ratio attack (Carlini et al. 2022, section V and eq. 4).
 
         z = (s(x; theta) - mean_j s(x; theta_j)) / sigma,   sigma^2 = 1 / (K - 1) sum_j (s(x; theta_j) - mean)^2,
@@ -96,7 +96,7 @@ class Lira(Loss):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rmia(Loss):
+class Rmia(OfMeanLoss):
     """rmia: the share of a population that the text does not dominate (Zarifzadeh et al. 2024, offline form).
 
         score(x) = 1 - 1/Z sum_z 1[r(x) / r(z) >= gamma],   r(x) = p(x; theta) / p(x),

@@ -10,12 +10,14 @@ from typing import Any
 
 from tdd.records import TokenStats
 from tdd.scoring.scores.parts import (
+    as_float,
     check_fraction,
     check_named,
     check_positive,
     first_occurrences,
     largest_mean,
     masked_mean,
+    name_of_order,
     namespace,
     smallest_mean,
     smallest_tokens,
@@ -33,25 +35,49 @@ _FIELD_OF_ORDER = {**_FIELD_OF_BETA, float("inf"): "renyi_inf"}
 _SOME_TOKENS = functools.partial(check_fraction, "k", allow_zero=False)
 
 
+def _order(value: Any) -> float:
+    """An order of a Renyi entropy."""
+    known = _ORDERS.get(str(value)) or as_float(value)
+    if not known > 0:
+        raise InputError(f"gamma={value!s} is no order of a Renyi entropy; give a number above 0, or inf")
+    return known
+
+
 def _named_number(parameter: str, hint: str, named: dict[str, float], value: Any) -> float:
     """One of some numbers, as a word or as the number."""
     return value if value in named.values() else check_named(parameter, hint, named, str(value))
 
 
-@dataclasses.dataclass(frozen=True)
-class Loss(Score):
-    """loss: -(1/n) sum_t log p(x_t | x_<t) over the n scored tokens, nats a token.
+class OfMeanLoss(Score):
+    """A score whose part from the tokens is their mean negative log-probability."""
 
-    Perplexity is its exponential. Paper: "High-power training data identification", Eq. 2, which leaves out 1/n; the
-    mean is used here, because texts of unequal length are ranked.
-    """
-
-    name = "loss"
-    meaning = "mean negative log-probability of a token"
     statistics = ("log_prob",)
 
     def rows(self, stats: TokenStats) -> Array:  # noqa: D102
         return -masked_mean(namespace(stats), stats.log_prob, stats.mask)
+
+
+check_reduction = functools.partial(
+    check_named, "reduction", "use 'sum' (of -log p over the scored tokens) or 'mean'", ("sum", "mean")
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss(OfMeanLoss):
+    """loss: -(1/n) sum_t log p(x_t | x_<t) over the n scored tokens, nats a token; with reduction=sum without 1/n.
+
+    Perplexity is the exponential of the mean. Paper: "High-power training data identification", Eq. 2, is the sum,
+    which ranks short texts first: where lengths differ it says more of the length than of the model.
+    """
+
+    name = "loss"
+    meaning = "mean negative log-probability of a token, or their sum"
+
+    reduction: Any = option("mean", check_reduction)
+
+    def rows(self, stats: TokenStats) -> Array:  # noqa: D102
+        mean = super().rows(stats)
+        return mean * stats.mask.sum(-1) if self.reduction == "sum" else mean
 
 
 def compressed_bytes(text: str) -> float:
@@ -60,7 +86,7 @@ def compressed_bytes(text: str) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Zlib(Loss):
+class Zlib(OfMeanLoss):
     """zlib: loss / number of bytes of the zlib-compressed text (Carlini et al. 2021, "Extracting training data")."""
 
     name = "zlib"
@@ -126,23 +152,36 @@ class MEntropy(Score):
 class MaxRenyi(Score):
     """max_renyi: mean of the max(1, floor(k n)) largest Renyi entropies of order gamma (Li et al. 2024, MaxRenyi-K%).
 
-    gamma is 1/2, 1 (Shannon), 2 or inf (minus the largest log-probability); k = 0 takes the single largest.
+    gamma is any number above 0: 1 is Shannon's entropy, inf minus the largest log-probability; k = 0 takes the single
+    largest. Each order but 1/2, 1, 2 and inf costs one more pass of the readout, and needs the model itself: logged
+    statistics and the descriptions of images have these four.
     """
 
     name = "max_renyi"
     meaning = "mean of the k largest Renyi entropies of order gamma"
     statistics = ("mu", "renyi_half", "renyi_two", "renyi_inf")
 
-    gamma: Any = option("0.5", functools.partial(_named_number, "gamma", "the orders are 0.5, 1, 2 and inf", _ORDERS))
+    gamma: Any = option("0.5", _order)
     k: Any = option("0.2", functools.partial(check_fraction, "k", allow_zero=True))
 
     def rows(self, stats: TokenStats) -> Array:  # noqa: D102
-        entropies = stats.entropy if self.gamma == 1 else getattr(stats, _FIELD_OF_ORDER[self.gamma])
+        (name,) = self.reads
+        if name not in stats.renyi and name not in _FIELD_OF_ORDER.values():
+            raise InputError(
+                f"this score reads the Renyi entropy of order {self.gamma:g}: set TokenStats.renyi[{name!r}]"
+            )
+        entropies = (
+            stats.entropy if self.gamma == 1 else stats.renyi[name] if name in stats.renyi else getattr(stats, name)
+        )
         return largest_mean(namespace(stats), entropies, stats.mask, self.k)
 
     @property
+    def computed(self) -> tuple[str, ...]:  # noqa: D102
+        return self.statistics if self.gamma in _FIELD_OF_ORDER else self.reads
+
+    @property
     def reads(self) -> tuple[str, ...]:  # noqa: D102
-        return (_FIELD_OF_ORDER[self.gamma],)
+        return (_FIELD_OF_ORDER.get(self.gamma) or name_of_order(self.gamma),)
 
 
 @dataclasses.dataclass(frozen=True)
