@@ -188,8 +188,7 @@ def run_exchange(
     ]
     run = _record(findings, described, recorded, given, seed, time.perf_counter() - start)
     log_probs = {one.shards.data.name: (one.log_probs[:, 0], one.log_probs[:, 1:]) for one in passes}
-    portable = without_folders(plain(run), own=log_probs)
-    exchange = Exchange(portable, shard_table(passes), log_probs)
+    exchange = Exchange(without_folders(plain(run), own=log_probs), shard_table(passes), log_probs)
     if folder is not None and devices.leads:
         exchange.save(folder)
     return exchange
