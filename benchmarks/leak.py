@@ -234,7 +234,7 @@ def shown(folder: pathlib.Path, steps: int = 600, every: int = 25, leak: int = 3
         begin = time.perf_counter()
         guard(step, tokens[chosen])
         middle = time.perf_counter()
-        stepper.step([Batch(tokens[chosen], mask)], RATE)
+        stepper.step([Batch(tokens[chosen], mask)], RATE, step)
         seconds["guard"].append(middle - begin)
         seconds["step"].append(time.perf_counter() - middle)
         exposures += int((chosen < 100).sum())

@@ -53,7 +53,7 @@ class Loop:
         self._stream = self._endless()
         shapes = {batch.tokens.shape: batch for batch in self.batches.epoch(0)}
         for batch in shapes.values():  # what the loop itself compiles is no cost of a probe
-            self.stepper.step([batch], 0.0)
+            self.stepper.step([batch], 0.0, 0)
 
     @property
     def params(self) -> Any:
@@ -63,7 +63,7 @@ class Loop:
         """So many steps, the probe called after each of them where there is one; finished on return."""
         first = probe.history[-1].step if probe is not None else 0
         for number in range(1, steps + 1):
-            self.stepper.step([next(self._stream)], retrain.CONFIG.learning_rate)
+            self.stepper.step([next(self._stream)], retrain.CONFIG.learning_rate, number)
             if probe is not None:
                 probe(first + number, self.params)
 
