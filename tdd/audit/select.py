@@ -85,17 +85,8 @@ def select(
     if "weights" in procedure.needs and weight_column is None:
         raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
     check_knockoffs(procedure, knockoffs)
-    if not isinstance(table, ScoreTable):
-        if score is not None:
-            columns.setdefault("scores", tuple(dict.fromkeys((*names, *beside))))
-        table = load_score_table(
-            table,
-            calibrated="calibration" in procedure.needs,
-            optional=(*((split_column,) if split_column else ()), *results),
-            **columns,
-        )
-    if score is None:
-        names = _score_columns(procedure, table, beside)
+    optional = (*((split_column,) if split_column else ()), *results)
+    table, names = _read(table, procedure, None if score is None else names, beside, optional, columns)
     _check_columns(procedure, names, knockoffs, beside, table)
     _check_split(table, split_column)
     clustered = bool(table.groups) and isinstance(procedure, PTDI)
@@ -146,15 +137,30 @@ def select(
     return audit
 
 
-def _score_columns(procedure: Procedure, table: ScoreTable, beside: Sequence[str]) -> tuple[str, ...]:
-    """The columns that decide where none was named: all without another use."""
+def _read(
+    table: Any,
+    procedure: Procedure,
+    names: tuple[str, ...] | None,
+    beside: Sequence[str],
+    optional: Sequence[str],
+    columns: dict[str, Any],
+) -> tuple[ScoreTable, tuple[str, ...]]:
+    """The table, and the names of the columns that decide; `columns` goes to `load_score_table`."""
+    if not isinstance(table, ScoreTable):
+        if names is not None:
+            columns.setdefault("scores", tuple(dict.fromkeys((*names, *beside))))
+        table = load_score_table(
+            table, calibrated="calibration" in procedure.needs, optional=tuple(optional), **columns
+        )
+    if names is not None:
+        return table, names
     names = tuple(column for column in table.scores if column not in beside)
     if procedure.columns == "one" and len(names) != 1:
         raise InputError(
             f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one "
             "that decides before looking at results"
         )
-    return names
+    return table, names
 
 
 def _check_split(table: ScoreTable, split_column: str | None) -> None:
