@@ -142,11 +142,14 @@ def in_words(guarantee: Mapping[str, Any]) -> str:
 def to_repeat(record: Mapping[str, Any], call: str, file: str = "run.json") -> str:
     """The command that makes a run again, from the folder that holds its files; in Python the `call`.
 
-    `record` has the seed and, where it was typed, the command; `file` holds the options.
+    `record` has the seed, where there is one, and, where it was typed, the command; `file` holds the options.
     """
+    seed = record.get("seed")
     if not record.get("command"):
-        return f"{call}(...) with the options and files that {file} names, seed={record['seed']}"
-    seeded = "" if re.search(r"(^| )--seed[ =]", record["command"]) else f" --seed {record['seed']}"
+        seeded = "" if seed is None else f", seed={seed}"
+        return f"{call}(...) with the options and files that {file} names{seeded}"
+    typed = seed is None or re.search(r"(^| )--seed[ =]", record["command"])
+    seeded = "" if typed else f" --seed {seed}"
     return f"{record['command']}{seeded}, in the folder that holds these files"
 
 

@@ -218,6 +218,14 @@ def test_options_without_a_default_and_of_several_numbers(model):
     assert parse_score("fsd:of=scaled,by=2").of == Scaled(2.0)
 
 
+def test_the_label_of_a_score_that_compares_another_reads_back():
+    for of in ("loss", "loss:reduction=sum", "min_k", "min_k:k=0.1", "max_renyi", "scaled:by=2"):
+        score = tdd.scores.Fsd(of=parse_score(of), epochs=5)
+        assert parse_score(score.label) == score
+    assert tdd.scores.Fsd().label == "fsd"
+    assert parse_score("fsd:of=min_k,k=0.1").label == "fsd:of=min_k,k=0.1"
+
+
 def test_an_audit_takes_scores_by_names_of_its_caller(model, tmp_path):
     known, suspects = random_texts(12, seed=3, shortest=6), random_texts(4, seed=4, shortest=6)
     both = {"mine": Relief(before=UNSEEN), "loss": "min_k:k=0.5"}

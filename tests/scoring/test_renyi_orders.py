@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from padded_statistics import score_rows
 
 import tdd
 from tdd.kernels import token_stats as kernel
@@ -14,7 +15,7 @@ from tdd.lab.tokens import train_tokenizer
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
-from tdd.scoring.scores.score import parse_score, score_rows
+from tdd.scoring.scores.score import parse_score
 from tdd.scoring.token_stats import token_stats
 
 ORDERS = (1e-6, 0.05, 0.3, 0.49, 0.51, 0.7, 0.99, 1 - 1e-6, 1 + 1e-6, 1.01, 1.3, 1.6, 3.0, 10.0, 1e3)

@@ -245,6 +245,18 @@ def from_hidden(hidden, readout, targets, mask=None):
     return token_reference(np.asarray(hidden, np.float64) @ np.asarray(readout, np.float64).T, targets, mask)
 
 
+def renyi_reference(order):
+    """Rényi entropy of one order in float64."""
+
+    def entropies(logits, targets, mask=None):
+        z = np.asarray(logits, np.float64)
+        p = np.exp(z - z.max(-1, keepdims=True))
+        values = np.log(((p / p.sum(-1, keepdims=True)) ** order).sum(-1)) / (1 - order)
+        return values if mask is None else np.where(mask, values, 0)
+
+    return entropies
+
+
 def with_mask(targets, mask):
     return jnp.ones(targets.shape, bool) if mask is None else mask
 
@@ -306,6 +318,30 @@ ENTRIES = [
         lambda logits, targets: token_stats.tile_log_prob(logits, targets, None),
         logit_rows,
         lambda **arrays: token_reference(**arrays)["log_prob"],
+    ),
+    token_entry(
+        "token_stats.token_renyi",
+        lambda hidden, readout, targets, mask=None: token_stats.token_renyi(
+            hidden, readout, targets, with_mask(targets, mask), order=1.6, chunk=8, block=None
+        ),
+        token_rows,
+        lambda hidden, readout, targets, mask=None: renyi_reference(1.6)(
+            np.asarray(hidden, np.float64) @ np.asarray(readout, np.float64).T, targets, mask
+        ),
+    ),
+    token_entry(
+        "token_stats.token_renyi_from_logits",
+        lambda logits, targets, mask=None: token_stats.token_renyi_from_logits(
+            logits, targets, with_mask(targets, mask), order=0.7, chunk=8, block=None
+        ),
+        lambda rng, n, m: logit_rows(rng, n, m) | {"mask": rng.random(m) < 0.8},
+        renyi_reference(0.7),
+    ),
+    token_entry(
+        "token_stats.tile_renyi",
+        lambda logits, targets: token_stats.tile_renyi(logits, 0.3, None),
+        logit_rows,
+        renyi_reference(0.3),
     ),
     Entry("ranks.counts", lambda **a: ranks.counts(**a)._asdict(), two_samples_masked, counts_reference),
     *[
@@ -386,6 +422,9 @@ ELSEWHERE = {
     "platforms.product": "a matrix product; tests/kernels/test_platforms.py",
     "platforms.quotient": "one division; tests/kernels/test_platforms.py",
     "platforms.stored": "the identity; tests/kernels/test_platforms.py",
+    "running.cumsum": "depends on the order of the items; tests/kernels/test_running.py",
+    "running.cummax": "depends on the order of the items; tests/kernels/test_running.py",
+    "running.cummin": "depends on the order of the items; tests/kernels/test_running.py",
     "ranks.order_keys": "every score of ranks.counts goes through it; order and NaN in tests/kernels/test_conformal.py",
     "ranks.scores_of_keys": "takes ranks.order_keys back; tests/kernels/test_rows.py",
     "ranks.finder": "every count of ranks.counts goes through it",

@@ -97,3 +97,7 @@ class Fsd(Score):
     def parameters(self) -> dict[str, Any]:  # noqa: D102
         own = {name: getattr(self, name) for name in _TUNING}
         return {"of": self.of.name, **own, **self.of.parameters}
+
+    @property
+    def usual(self) -> dict[str, Any]:  # noqa: D102
+        return {**super().usual, "of": "loss", **self.of.usual}

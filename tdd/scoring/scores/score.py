@@ -175,6 +175,11 @@ class Score(KnownFields):
         return {name: getattr(self, name) for name, given in fields_of(self).items() if given is None}
 
     @property
+    def usual(self) -> dict[str, Any]:
+        """Option -> its value by default; `dataclasses.MISSING` where it has to be given."""
+        return {field.name: _usual(field) for field in dataclasses.fields(self)}
+
+    @property
     def given(self) -> dict[str, Any]:
         """Field -> the models or texts that it was given; None where they are missing."""
         return {name: getattr(self, name) for name, given in fields_of(self).items() if given is not None}
@@ -182,7 +187,7 @@ class Score(KnownFields):
     @property
     def label(self) -> str:
         """The score as text, without what it was given: "min_k:k=0.1"."""
-        usual = {field.name: _usual(field) for field in dataclasses.fields(self)}
+        usual = self.usual
         changed = {name: value for name, value in self.parameters.items() if usual[name] != value}
         return self.name + ":" * bool(changed) + ",".join(f"{name}={_plain(value)}" for name, value in changed.items())
 
