@@ -171,7 +171,10 @@ def of_slice(name: Any) -> tuple[Score, str]:
 
 
 def _target_free(score: Score, label: str) -> Score:
-    if not set(score.computed) <= set(_TARGET_FREE) or score.passes():
+    missing = set(score.computed) - set(_TARGET_FREE)
+    if missing and all(name.startswith("renyi_") for name in missing):
+        raise InputError(f"the score {label!r} is of another order than images have; the orders are 0.5, 1, 2 and inf")
+    if missing or score.passes():
         raise InputError(
             f"the score {label!r} needs target tokens, and an image has none; use max_renyi, with options as "
             "in 'max_renyi:gamma=1,k=0.1'"

@@ -429,7 +429,7 @@ def test_texts_that_are_seen_and_unseen(model):
         (StudyRun, "shards", "StudyRun has no field 'shards'; did you mean 'shard'? it has folder,"),
         (tdd.PTDI, "etta", "PTDI has no field 'etta'; did you mean 'eta'? it has proportion, eta, unit"),
         (tdd.scores.MinK, "q", "MinK has no field 'q'; it has k"),
-        (tdd.scores.Loss, "q", "Loss has no field 'q'; it has none"),
+        (tdd.scores.Loss, "q", "Loss has no field 'q'; it has reduction"),
         (Annotated, "limits", "Annotated has no field 'limits'; did you mean 'limit'? it has limit, number"),
     ],
 )

@@ -206,7 +206,7 @@ def test_fsd(model):
     found = table.provenance["tune_on"]
     assert (found["texts"], found["losses"], found["lora"]["rank"]) == (len(UNSEEN), record["losses"], 16)
     assert table.provenance["parameters"]["fsd"] == {
-        "of": "loss", "epochs": "3", "rate": "0.001", "rank": "16", "seed": "0",
+        "of": "loss", "epochs": "3", "rate": "0.001", "rank": "16", "seed": "0", "reduction": "mean",
     }  # fmt: skip
 
 
@@ -276,7 +276,7 @@ def test_several_checkpoints_are_in_memory_one_at_a_time(model, references, tmp_
         ("rmia:gamma=0", {}, "gamma=0 must be a finite number above 0"),
         ("fsd:of=grad_norm", {}, "of=grad_norm is not a score of one pass; choose one of loss, zlib"),
         ("fsd:of=fsd", {}, "of=fsd is not a score of one pass"),
-        ("fsd:k=0.1", {}, "'loss' has no parameter 'k'; it has none"),
+        ("fsd:k=0.1", {}, "'loss' has no parameter 'k'; it has reduction"),
         ("fsd:rank=0", {}, "rank=0 must be a whole number of at least 1"),
         ("fsd:rank=17", {"tune_on": UNSEEN}, "rank=17 exceeds the smaller side"),
         ("rmia", {"reference": 1, "population": ["w1", "one \n two  three "]}, "to score is in population: '1'"),
