@@ -31,7 +31,7 @@ from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
 from tdd.scoring.devices import find_devices
 from tdd.scoring.score import Scoring
-from tdd.scoring.scores.parts import padded_stats
+from tdd.scoring.scores.parts import orders_of, padded_stats
 from tdd.scoring.scores.score import Score, as_scores, parse_score
 from tdd.scoring.store import ScoreStore
 from tdd.scoring.store.address import address, fingerprint
@@ -171,10 +171,9 @@ def of_slice(name: Any) -> tuple[Score, str]:
 
 
 def _target_free(score: Score, label: str) -> Score:
-    missing = set(score.computed) - set(_TARGET_FREE)
-    if missing and all(name.startswith("renyi_") for name in missing):
+    if orders_of(score.computed):
         raise InputError(f"the score {label!r} is of another order than images have; the orders are 0.5, 1, 2 and inf")
-    if missing or score.passes():
+    if not set(score.computed) <= set(_TARGET_FREE) or score.passes():
         raise InputError(
             f"the score {label!r} needs target tokens, and an image has none; use max_renyi, with options as "
             "in 'max_renyi:gamma=1,k=0.1'"

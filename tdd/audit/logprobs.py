@@ -12,7 +12,7 @@ import numpy as np
 from tdd.logprobs import LogProbs, Reading, ReadingOptions, read_log_probs
 from tdd.records import Scores
 from tdd.scoring.score import Scoring
-from tdd.scoring.scores.parts import padded_stats
+from tdd.scoring.scores.parts import orders_of, padded_stats
 from tdd.scoring.scores.score import OWN, Score, as_scores, check_no_fields, fields_of, finished, given_by_name
 from tdd.texts import load_texts
 from tdd.validate import InputError, some
@@ -342,6 +342,8 @@ def _missing(
         return no_text if num_without_text else None
     score = request
     beyond = [name for name in request.reads if name not in ("log_prob", "tokens", *dump.statistics)]
+    if orders_of(beyond):
+        return "needs the model itself; logged statistics have the orders 0.5, 1, 2 and inf"
     if beyond:
         return _WHOLE_VOCABULARY.format(" and ".join(beyond))
     if not score.computed or "corpus" in score.given:

@@ -77,14 +77,11 @@ def select(
     procedure, name = choices.procedure, choices.procedure.name
     names = () if score is None else as_names(score, "score")
     knockoffs, results = as_names(knockoffs, "knockoffs"), as_names(results, "results")
-    beside = (*knockoffs, *(column for column in (weight_column, split_column) if column is not None), *results)
-    _check_results(results, procedure, (*names, *beside[: len(beside) - len(results)]))
-    check_used(name, name if "knockoffs" in procedure.needs else "ktd", knockoffs=knockoffs or None)
-    check_used(name, name if "weights" in procedure.needs else "weighted", weight_column=weight_column)
-    check_used(name, "td4eval", split_column=split_column)
-    if "weights" in procedure.needs and weight_column is None:
-        raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
-    check_knockoffs(procedure, knockoffs)
+    used = (*knockoffs, *(column for column in (weight_column, split_column) if column is not None))
+    signed = as_names(columns.get("higher_is_member", ()), "higher_is_member")
+    _check_results(results, procedure, (*names, *used, *signed))
+    beside = (*used, *results)
+    _check_needs(procedure, knockoffs, weight_column, split_column)
     optional = (*((split_column,) if split_column else ()), *results)
     table, names = _read(table, procedure, None if score is None else names, beside, optional, columns)
     _check_columns(procedure, names, knockoffs, beside, table)
@@ -161,6 +158,19 @@ def _read(
             "that decides before looking at results"
         )
     return table, names
+
+
+def _check_needs(
+    procedure: Procedure, knockoffs: Sequence[str], weight_column: str | None, split_column: str | None
+) -> None:
+    """Check that the columns beside the scores are those that the procedure needs."""
+    name = procedure.name
+    check_used(name, name if "knockoffs" in procedure.needs else "ktd", knockoffs=knockoffs or None)
+    check_used(name, name if "weights" in procedure.needs else "weighted", weight_column=weight_column)
+    check_used(name, "td4eval", split_column=split_column)
+    if "weights" in procedure.needs and weight_column is None:
+        raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
+    check_knockoffs(procedure, knockoffs)
 
 
 def _check_split(table: ScoreTable, split_column: str | None) -> None:

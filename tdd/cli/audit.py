@@ -27,9 +27,9 @@ candidates: one source, one time, one preparation.
   code           repositories begun after the model's cut-off, copies removed
   news           articles held back at that time; later ones name other events
   own documents  a part drawn at random and kept back before you published
-After the cut-off of a hub model means unseen, and another time as well. Where
-checks find that, exit status 3: no verdict. What then helps, with examples:
-tdd/audit/README.md, "Which calibration texts?"."""
+Texts from after a hub model's cut-off are unseen, but also of another time. If
+the checks see that, no verdict is given (exit status 3). What helps then, with
+examples: tdd/audit/README.md, "Which calibration texts?"."""
 
 
 def add(commands: Any) -> None:

@@ -242,7 +242,7 @@ def _origin(about: Mapping[str, Any]) -> Facts:
     rows = [("seed", str(about["seed"])), ("seconds", f"{about['seconds']:.1f}")]
     if about.get("versions"):
         rows.append(("versions", ", ".join(f"{name} {version}" for name, version in about["versions"].items())))
-    call = "tdd.expected_power" if "method" in about else "tdd.expected_exchange_power"
+    call = "tdd.study.expected_power" if "method" in about else "tdd.study.expected_exchange_power"
     return Facts("Where it comes from", (*rows, ("to repeat it", to_repeat(about, call, "power.json"))))
 
 

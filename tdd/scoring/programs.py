@@ -20,14 +20,7 @@ from tdd.kernels.token_stats import TokenStatistics
 from tdd.records import LanguageModel
 from tdd.scoring.devices import Devices
 from tdd.scoring.scores.parts import orders_of
-from tdd.scoring.token_stats import (
-    Tiling,
-    head_statistics,
-    model_statistics,
-    renyi_of_logits,
-    trunk_rows,
-    wanted_statistics,
-)
+from tdd.scoring.token_stats import Tiling, head_statistics, model_statistics, trunk_rows, wanted_statistics
 from tdd.scoring.tokenise import Window
 
 
@@ -197,9 +190,7 @@ def _from_logits(
     """All statistics by name, and the Renyi entropies of `others`, name and order."""
 
     def on_device(params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array) -> Any:
-        given = (lm, params, tokens, targets, scored > 0)
-        found = model_statistics(*given, tile)._asdict()
-        return found | {name: renyi_of_logits(*given, order, tile) for name, order in others}
+        return model_statistics(lm, params, tokens, targets, scored > 0, tile, dict(others))
 
     return devices.each(on_device, params, *arrays)
 

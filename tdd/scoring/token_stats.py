@@ -62,23 +62,34 @@ def token_stats(
     mask = jnp.asarray(mask).at[:, 0].set(False)
     # the hidden state at t describes the target at t + 1: targets and mask move left, results move back right
     targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
-    given = (lm, params, tokens, targets, scored)
-    flat = [*model_statistics(*given, tile), *(_renyi(*given, order, tile) for order in (orders or {}).values())]
-    back = [jnp.roll(field.reshape(mask.shape), 1, axis=1) for field in flat]
-    fields, renyi = back[: len(back) - len(orders or {})], back[len(back) - len(orders or {}) :]
-    others = dict(zip(orders or {}, renyi, strict=True))
-    return TokenStats(*fields, mask=mask, tokens=jnp.where(mask, tokens, 0), renyi=others)
+    flat = model_statistics(lm, params, tokens, targets, scored, tile, orders or {})
+    back = {name: jnp.roll(field.reshape(mask.shape), 1, axis=1) for name, field in flat.items()}
+    renyi = {name: back.pop(name) for name in orders or {}}
+    return TokenStats(**back, mask=mask, tokens=jnp.where(mask, tokens, 0), renyi=renyi)
 
 
 def model_statistics(
-    lm: LanguageModel, params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling | None
-) -> kernel.TokenStatistics:
-    """Statistics [B T] of targets [B T] where `scored` holds; position t of a row describes the token after it."""
+    lm: LanguageModel,
+    params: Any,
+    tokens: jax.Array,
+    targets: jax.Array,
+    scored: jax.Array,
+    tile: Tiling | None,
+    orders: Mapping[str, float],
+) -> dict[str, jax.Array]:
+    """All statistics [B T] of targets [B T] where `scored` holds, and the Renyi entropies of `orders`, by name.
+
+    Position t of a row describes the token after it.
+    """
     if lm.hidden is None or lm.readout is None:
         logits = lm.logits(params, tokens)
-        return _tiled(kernel.token_stats_from_logits, tile, logits.reshape(-1, logits.shape[-1]), targets, scored)
+        given = (tile, logits.reshape(-1, logits.shape[-1]), targets, scored)
+        found = _tiled(kernel.token_stats_from_logits, *given)._asdict()
+        heads = {name: functools.partial(kernel.token_renyi_from_logits, order=order) for name, order in orders.items()}
+        return found | {name: _tiled(head, *given) for name, head in heads.items()}
     hidden = lm.hidden(params, tokens)
-    return head_statistics(lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
+    rows = (lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
+    return head_statistics(*rows)._asdict() | _head_renyi(orders, *rows)
 
 
 def trunk_rows(lm: LanguageModel, params: Any, tokens: jax.Array, rows: jax.Array) -> jax.Array:
@@ -92,36 +103,14 @@ def head_statistics(
     lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling | None
 ) -> kernel.TokenStatistics:
     """All statistics of hidden states [N, D], for targets [N] if `scored` holds."""
-    assert lm.readout is not None
-    head = functools.partial(kernel.token_stats, soft_cap=lm.soft_cap)
-    return _tiled(head, tile, hidden, lm.readout(params), targets, scored)
+    return _head(kernel.token_stats, lm, params, hidden, targets, scored, tile)
 
 
 def head_log_prob(
     lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling | None
 ) -> jax.Array:
     """Their log-probabilities alone: [N]."""
-    assert lm.readout is not None
-    head = functools.partial(kernel.token_log_prob, soft_cap=lm.soft_cap)
-    return _tiled(head, tile, hidden, lm.readout(params), targets, scored)
-
-
-def _renyi(
-    lm: LanguageModel, params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array, order: float, tile: Any
-) -> jax.Array:
-    if lm.hidden is None or lm.readout is None:
-        return renyi_of_logits(lm, params, tokens, targets, scored, order, tile)
-    hidden = lm.hidden(params, tokens)
-    return _head_renyi(order, lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
-
-
-def renyi_of_logits(
-    lm: LanguageModel, params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array, order: float, tile: Any
-) -> jax.Array:
-    """The Renyi entropy of an order [B T] for a model that only gives logits; arguments as `model_statistics`."""
-    logits = lm.logits(params, tokens)
-    head = functools.partial(kernel.token_renyi_from_logits, order=order)
-    return _tiled(head, tile, logits.reshape(-1, logits.shape[-1]), targets, scored)
+    return _head(kernel.token_log_prob, lm, params, hidden, targets, scored, tile)
 
 
 def wanted_statistics(
@@ -137,7 +126,7 @@ def wanted_statistics(
 
     def in_tiles(hidden: jax.Array, targets: jax.Array, scored: jax.Array) -> dict[str, jax.Array]:
         given, orders = (lm, params, hidden, targets, scored, tile), orders_of(wanted)
-        found = {name: _head_renyi(order, *given) for name, order in orders.items()}
+        found = _head_renyi(orders, *given)
         named = [name for name in wanted if name not in orders]
         if named == ["log_prob"]:
             return found | {"log_prob": head_log_prob(*given)}
@@ -148,17 +137,24 @@ def wanted_statistics(
     return lax.platform_dependent(*rows, **forms, default=in_tiles) if forms else in_tiles(*rows)
 
 
-def _head_renyi(
-    order: float,
+def _head_renyi(orders: Mapping[str, float], *given: Any) -> dict[str, jax.Array]:
+    """Renyi entropies of hidden states, by name; `given` is as for `head_statistics`."""
+    return {name: _head(kernel.token_renyi, *given, order=order) for name, order in orders.items()}
+
+
+def _head(
+    of: Callable[..., Any],
     lm: LanguageModel,
     params: Any,
     hidden: jax.Array,
     targets: jax.Array,
     scored: jax.Array,
     tile: Tiling | None,
-) -> jax.Array:
+    **options: Any,
+) -> Any:
+    """What a kernel makes of hidden states [N, D] and the readout."""
     assert lm.readout is not None
-    head = functools.partial(kernel.token_renyi, order=order, soft_cap=lm.soft_cap)
+    head = functools.partial(of, soft_cap=lm.soft_cap, **options)
     return _tiled(head, tile, hidden, lm.readout(params), targets, scored)
 
 

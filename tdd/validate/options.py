@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import inspect
 import sys
-import types
 import typing
 from collections.abc import Callable, Collection
 from typing import Any, Self
@@ -52,12 +52,17 @@ def split_options(text: str) -> tuple[str, list[tuple[str, str]] | None]:
     return name.strip(), [(option, value) for option, _, value in parts]
 
 
-def kind_of(cls: type, field: str) -> Any:
-    """The type that a class or one above it declares for a field; Any where it names what type checkers alone see."""
-    owner = next(one for one in cls.__mro__ if field in vars(one).get("__annotations__", {}))
-    alone = types.SimpleNamespace(__annotations__={field: owner.__annotations__[field]})
+def kind_of(cls: type, name: str) -> Any:
+    """The type that a dataclass, or one above it, declares for a field; Any where type checkers alone see it."""
+    field = next(one for one in dataclasses.fields(cls) if one.name == name)
+    owner = [one for one in cls.__mro__ if vars(one).get("__dataclass_fields__", {}).get(name) is field][-1]
+
+    def alone() -> None:
+        """Carries one annotation."""
+
+    alone.__annotations__ = {name: field.type}
     try:
-        return typing.get_type_hints(alone, vars(sys.modules[owner.__module__]), dict(vars(owner)))[field]
+        return typing.get_type_hints(alone, vars(sys.modules[owner.__module__]), dict(vars(owner)))[name]
     except (AttributeError, NameError):
         return Any
 

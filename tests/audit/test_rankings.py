@@ -102,5 +102,7 @@ def test_unusable_results_are_refused(columns):
     for results in (["m1"], ["m1", "m1"], ["m1", "loss"]):
         with pytest.raises(tdd.InputError, match="results must name two or more columns"):
             tdd.select(columns, method="td4eval", results=results, **told)
+    with pytest.raises(tdd.InputError, match="each once and none with another use"):
+        tdd.select(columns, method="td4eval", results=MODELS, higher_is_member=MODELS[:1], **told)
     with pytest.raises(tdd.InputError, match="results ranks models on clean items, and ptdi finds members"):
         tdd.select(columns, method="ptdi", results=MODELS, **{**told, "score": "loss"})

@@ -5,6 +5,7 @@ import graphlib
 import importlib
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -143,6 +144,33 @@ def test_names_that_moved():
             assert getattr(getattr(tdd, module), name).__doc__
             with pytest.raises(AttributeError, match=rf"^tdd\.{name} is now tdd\.{module}\.{name}$"):
                 getattr(tdd, name)
+
+
+def exists(dotted):
+    module, *names = dotted.split(".")
+    found = importlib.import_module(module)
+    for name in names:
+        module = f"{module}.{name}"
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            try:
+                found = importlib.import_module(module)
+            except ImportError:
+                return False
+    return True
+
+
+def test_names_in_sentences_and_pages_exist():
+    """Docstrings, messages, reports and READMEs name what there is, also after a name has moved."""
+    named = {}
+    for pattern in ("kernels/*.py", "tdd/**/*.py", "benchmarks/**/*.py", "*.md", "*/README.md", "tdd/*/README.md"):
+        for path in ROOT.glob(pattern):
+            for dotted in re.findall(r"(?<![\w./-])tdd(?:\.[A-Za-z_]\w*)+", path.read_text("utf-8")):
+                named.setdefault(dotted, path)
+    named.pop("tdd.findings")  # a logger
+    assert len(named) > 400
+    assert {dotted: path for dotted, path in named.items() if not exists(dotted)} == {}
 
 
 def test_kernels_are_reachable_as_attributes():

@@ -46,6 +46,15 @@ def test_a_reference_is_compared_per_byte():
     np.testing.assert_allclose(found["reference"], (1.5 - 2.5) / len(" Mars"), rtol=1e-12)
 
 
+def test_the_sum_of_the_losses_needs_no_number_of_tokens():
+    found = score_log_probs([sample()], ("loss:reduction=sum", "loss_per_byte"))
+    assert (found["loss:reduction=sum"][0], found["loss_per_byte"][0]) == (1.5, 1.5 / len(" Mars"))
+    tokens = [{"id": "a", "log_probs": [None, -1.0, -3.0]}, {"id": "b", "log_probs": [None, -0.5]}]
+    assert score_log_probs(tokens, "loss:reduction=sum")["loss:reduction=sum"].tolist() == [4.0, 0.5]
+    with pytest.raises(InputError, match="needs the model itself; logged statistics have the orders"):
+        score_log_probs(tokens, "max_renyi:gamma=3")
+
+
 def test_scores_that_sums_do_not_suffice_for_are_refused_by_name():
     message = (
         r"'loss' needs the log-probability of every token.*Possible from this file: reference, loss_per_byte, choice"
