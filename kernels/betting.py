@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import running
+from tdd.kernels import platforms
 from tdd.kernels.sequential import Exceedances
 
 __all__ = ["EProcess", "e_process", "largest_log_e", "log_urn_bet"]
@@ -90,7 +90,7 @@ def e_process(counted: Exceedances, dtype: Any = None) -> EProcess:
     by_sum = _log_mean([_log_bet(counted.total, counted.total_draws, *bet, horizon, dtype) for bet in _SUM_BETS])
     both = jnp.maximum(by_shards + math.log1p(-_SUM_WEIGHT), by_sum + math.log(_SUM_WEIGHT))
     log_e = jnp.where(counted.num_shards > 1, both, by_shards)
-    log_p = jnp.minimum(-running.cummax(log_e), 0)
+    log_p = jnp.minimum(-platforms.cummax(log_e), 0)
     return EProcess(log_e, jnp.maximum(jnp.exp(log_p), jnp.finfo(dtype).tiny), log_p)
 
 

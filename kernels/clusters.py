@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, ranks, running, weighted
+from tdd.kernels import conformal, platforms, ranks, weighted
 
 __all__ = [
     "AGGREGATES",
@@ -189,13 +189,13 @@ def group_p_values(
     score = jnp.concatenate([calibration, scores])
     # In a tie calibration items (index below n) come before test items, so they are counted against them.
     group, _, origin = jax.lax.sort((group, score, jnp.arange(n + m, dtype=jnp.int32)), num_keys=3)
-    up_to = running.cumsum(((origin < n) & (group < last)).astype(jnp.int32))
+    up_to = platforms.cumsum(((origin < n) & (group < last)).astype(jnp.int32))
     before = up_to - (origin < n) * (group < last).astype(jnp.int32)
     change = group[1:] != group[:-1]
     one = jnp.ones(min(n + m, 1), bool)
     starts, ends = jnp.concatenate([one, change]), jnp.concatenate([change, one])
-    base = running.cummax(jnp.where(starts, before, 0))
-    total = running.cummin(jnp.where(ends, up_to, n), reverse=True)
+    base = platforms.cummax(jnp.where(starts, before, 0))
+    total = platforms.cummin(jnp.where(ends, up_to, n), reverse=True)
     back = jnp.zeros(n + m, jnp.int32).at[origin].set(jnp.arange(n + m, dtype=jnp.int32), unique_indices=True)[n:]
     rank, size = 1 + (up_to - base)[back], (total - base)[back]
     dtype = jnp.result_type(float)

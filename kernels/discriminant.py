@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from tdd.kernels import conformal, ranks, running
+from tdd.kernels import conformal, platforms, ranks
 
 __all__ = ["Discriminant", "discriminant"]
 
@@ -76,7 +76,7 @@ def discriminant(
     place = jnp.stack(rows)
     new = jnp.any(place[:, 1:] != place[:, :-1], axis=0) | (code[1:] != code[:-1])
     new = jnp.concatenate([jnp.ones(min(size, 1), bool), new])
-    first_equal = running.cummax(jnp.where(new, index, 0))
+    first_equal = platforms.cummax(jnp.where(new, index, 0))
     dtype = jnp.result_type(float)
     quantile = place.astype(dtype) / jnp.maximum(count, 1).astype(dtype)
     x = jnp.where((code < 3)[None], ndtri(quantile), 0)[:, first_equal]

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, lattice, ranks, running, stepup, stepup_parts
+from tdd.kernels import conformal, lattice, platforms, ranks, stepup, stepup_parts
 
 __all__ = ["EStepUp", "UnitEValues", "average", "closed_e_bh", "conformal_e_values", "e_bh", "unit_e_values"]
 
@@ -205,7 +205,7 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
 
     least = jax.lax.map(smallest_level, number, batch_size=16) if size else jnp.zeros(0, dtype)
     least = jnp.where(number <= m, least, jnp.inf)
-    adjusted = jnp.minimum(running.cummin(least, reverse=True), 1)
+    adjusted = jnp.minimum(platforms.cummin(least, reverse=True), 1)
     below = jnp.searchsorted(ascending, jnp.minimum(values, most), side="left")
     place = jnp.clip(m - below, 1, max(size, 1)) - 1  # of the last of those that tie, the largest first
     tolerance = 1 + 64 * float(jnp.finfo(dtype).eps)

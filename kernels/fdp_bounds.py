@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice, ranks, running
+from tdd.kernels import lattice, platforms, ranks
 
 __all__ = ["DkwBounds", "FdpBounds", "Template", "bounds", "calibrate", "dkw", "dkw_offset", "of_set"]
 
@@ -164,8 +164,8 @@ def bounds(
     known = jnp.where(usable, envelope[jnp.minimum(row, steps.size)], m)
     # Every rank is bounded by what is known at any tabulated one from it on.
     known = jnp.full(max_rank, m).at[jnp.minimum(template.rank, max_rank) - 1].min(jnp.minimum(known, at_grid))
-    false = jnp.minimum(jnp.minimum(running.cummin(known, reverse=True), selected), nulls)
-    false = selected - running.cummax(selected - false)
+    false = jnp.minimum(jnp.minimum(platforms.cummin(known, reverse=True), selected), nulls)
+    false = selected - platforms.cummax(selected - false)
     return FdpBounds(selected, false, nulls, m, jnp.where(valid, rank - 1, -1))
 
 
@@ -242,7 +242,7 @@ def dkw(
     total = m.astype(values.dtype)
     if interpolate:
         at_most = jnp.searchsorted(ordered, ordered, side="right").astype(values.dtype)
-        excess = running.cummin(jnp.minimum(1, ordered + offset) * total - at_most)
+        excess = platforms.cummin(jnp.minimum(1, ordered + offset) * total - at_most)
         excess = jnp.concatenate([jnp.full(1, jnp.inf, values.dtype), excess])
         # The trivial bound m stands for the empty cut, as in the plain form.
         false = jnp.minimum(excess[count], total) + count.astype(values.dtype)

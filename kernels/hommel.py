@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice, running
+from tdd.kernels import lattice, platforms
 from tdd.kernels import stepup_parts as parts
 from tdd.kernels.majorant import concave_majorant
 from tdd.kernels.stepup_parts import StepUp
@@ -64,7 +64,7 @@ def _first_failure(values: jax.Array, m: jax.Array, critical: jax.Array) -> jax.
         own = jnp.where(inside, own, num_bins)
         held = jnp.zeros(num_bins, jnp.int32).at[own].add(1, mode="drop")
         largest = jnp.zeros(num_bins, dtype).at[own].max(values, mode="drop")
-        upto = below + running.cumsum(held)
+        upto = below + platforms.cumsum(held)
         # The largest of a bin stands at the bin's last place; none of its others fails before one at its edge would.
         least = jnp.minimum(least, jnp.min(jnp.where(held > 0, _failure(largest, upto, m, critical), size + 1)))
         edge = low + width * (place.astype(dtype) / (num_bins - 1))
@@ -116,7 +116,7 @@ def _simes(ordered: jax.Array, m: jax.Array) -> jax.Array:
     following = right[jnp.minimum(right + 1, size - 1)]
     run, rise = x[following] - x[right], y[following] - y[right]
     meets = jnp.where(rise > 0, x[right] - y[right] * (run / rise), -jnp.inf)
-    meets = running.cummax(jnp.where(x[right] >= m.astype(dtype), jnp.inf, meets))
+    meets = platforms.cummax(jnp.where(x[right] >= m.astype(dtype), jnp.inf, meets))
     i = jnp.arange(1, size + 1, dtype=jnp.int32)
     origin = (m - i).astype(dtype)
     vertex = right[jnp.minimum(jnp.searchsorted(meets, origin, side="right"), size - 1)]
@@ -129,7 +129,7 @@ def _simes(ordered: jax.Array, m: jax.Array) -> jax.Array:
 
 def _adjusted(values: jax.Array, m: jax.Array, simes: jax.Array) -> jax.Array:
     """min over i = 0..m of max(i·p_j, s_(i+1)), s made decreasing: found where i·p_j, rising, crosses s, falling."""
-    falling = jnp.append(running.cummax(simes, reverse=True), 0)
+    falling = jnp.append(platforms.cummax(simes, reverse=True), 0)
     dtype = values.dtype
 
     def halve(_, bounds):

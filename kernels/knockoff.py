@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import evalues, lattice, ranks, running, stepup_parts
+from tdd.kernels import evalues, lattice, platforms, ranks, stepup_parts
 
 __all__ = [
     "KnockoffBound",
@@ -150,7 +150,7 @@ def select(
     ratio = (offset + along.against).astype(along.cut.dtype) / (
         num_knockoffs * jnp.maximum(along.favourable, 1).astype(along.cut.dtype)
     )
-    lowest = running.cummin(jnp.where(along.start, ratio, jnp.inf))
+    lowest = platforms.cummin(jnp.where(along.start, ratio, jnp.inf))
     smallest = lowest[along.place] if w.shape[0] else lowest
     adjusted = adjust(reject, jnp.where(along.positive, smallest, 1), along.valid, level)
     return KnockoffFilter(
@@ -250,7 +250,7 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
     selections = along.favourable.astype(dtype)
     false = jnp.where(raw <= selections, raw, selections).astype(jnp.int32)  # NaN bounds nothing
     members = jnp.where(along.start, along.favourable - false, 0)
-    members = running.cummax(members, reverse=True)
+    members = platforms.cummax(members, reverse=True)
     if w.shape[0] == 0:
         nothing = jnp.zeros(0, jnp.int32)
         return KnockoffBound(nothing, nothing, jnp.zeros(0, dtype), jnp.int32(0))
@@ -283,7 +283,7 @@ def path(w: jax.Array, *, mask: jax.Array | None = None) -> Path:
     magnitude = keys >> 1
     start = (magnitude > 0) & jnp.concatenate([jnp.ones(min(size, 1), bool), magnitude[1:] != magnitude[:-1]])
     loses = (keys & 1).astype(jnp.int32)
-    up_to = running.cumsum(loses)
+    up_to = platforms.cumsum(loses)
     against = (up_to[-1] if size else 0) - up_to + loses
     beyond = size - jnp.arange(size, dtype=jnp.int32)
     floating = jnp.issubdtype(w.dtype, jnp.inexact)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import running
+from tdd.kernels import platforms
 
 __all__ = ["concave_majorant"]
 
@@ -28,10 +28,10 @@ def concave_majorant(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     if size == 0:
         return index, index
     vertex = jax.lax.platform_dependent(x, y.astype(x.dtype), cpu=_by_stack, default=by_merging)
-    at_or_after = running.cummin(jnp.where(vertex, index, size - 1), reverse=True)
+    at_or_after = platforms.cummin(jnp.where(vertex, index, size - 1), reverse=True)
     # Tied points lie left of the vertex that ends their group, and right of the one before it.
     right = at_or_after[jnp.searchsorted(x, x, side="right") - 1]
-    before = running.cummax(jnp.where(vertex, index, 0))
+    before = platforms.cummax(jnp.where(vertex, index, 0))
     left = jnp.concatenate([jnp.zeros(1, jnp.int32), before[:-1]])[right]
     return left, right
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import running
+from tdd.kernels import platforms
 
 __all__ = ["Counts", "counts", "finder", "order_keys", "scores_of_keys"]
 
@@ -106,7 +106,7 @@ def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax
         return lambda queries: (jnp.zeros(queries.shape, jnp.int32), jnp.zeros(queries.shape, jnp.int32))
     ordered = jnp.sort(keys)
     last = jnp.append(ordered[1:] != ordered[:-1], True)
-    ends = running.cummin(jnp.where(last, jnp.arange(1, size + 1, dtype=jnp.int32), size), reverse=True)
+    ends = platforms.cummin(jnp.where(last, jnp.arange(1, size + 1, dtype=jnp.int32), size), reverse=True)
 
     def by_ends(ordered: jax.Array, ends: jax.Array, queries: jax.Array) -> tuple[jax.Array, jax.Array]:
         place = jnp.searchsorted(ordered, queries).astype(jnp.int32)
@@ -156,7 +156,7 @@ def within(rank: jax.Array, max_rank: int, mask: jax.Array | None) -> jax.Array:
 
 def up_to(slots: jax.Array, size: int) -> jax.Array:
     """[size] int32: how many of the slots are at most 0, 1, ..., size - 1; a slot `size` is left out."""
-    return running.cumsum(jnp.zeros(size + 1, jnp.int32).at[slots].add(1))[:-1]
+    return platforms.cumsum(jnp.zeros(size + 1, jnp.int32).at[slots].add(1))[:-1]
 
 
 def largest(dtype: Any) -> jax.Array:

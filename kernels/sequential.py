@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import running
+from tdd.kernels import platforms
 from tdd.kernels.permutation import tie_tolerance
 
 __all__ = ["Exceedances", "besag_clifford", "default_looks", "exceedances", "look_weights", "spend"]
@@ -103,8 +103,8 @@ def spend(log_p_value: jax.Array, weights: Any) -> tuple[jax.Array, jax.Array]:
     """
     log_p_value = jnp.asarray(log_p_value)
     weighted = log_p_value - jnp.log(jnp.asarray(weights, log_p_value.dtype))
-    log_p = jnp.minimum(running.cummin(weighted), 0)
-    log_p = jnp.where(running.cummax(jnp.isnan(weighted).astype(jnp.int32)) > 0, jnp.nan, log_p)
+    log_p = jnp.minimum(platforms.cummin(weighted), 0)
+    log_p = jnp.where(platforms.cummax(jnp.isnan(weighted).astype(jnp.int32)) > 0, jnp.nan, log_p)
     return jnp.maximum(jnp.exp(log_p), jnp.finfo(log_p.dtype).tiny), log_p
 
 

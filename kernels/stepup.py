@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice, ranks, running
+from tdd.kernels import lattice, platforms, ranks
 from tdd.kernels import stepup_parts as parts
 from tdd.kernels.stepup_parts import StepUp
 
@@ -169,7 +169,7 @@ def hochberg(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) 
     reject = valid & (values <= critical(count))
     ordered, place, back = parts.order(values)
     left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
-    adjusted = running.cummin(jnp.minimum(left * ordered, 1), reverse=True)
+    adjusted = platforms.cummin(jnp.minimum(left * ordered, 1), reverse=True)
     return parts.result(reject, back(adjusted), values, valid, num_tests, level)
 
 
@@ -280,7 +280,7 @@ def bh_ranks(
     # rho·r/#{ranks <= r}: products first, one division, so that small cases round once.
     every = jnp.arange(max_rank + 1, dtype=jnp.int32).astype(dtype)
     ratio = _times(every, numerator) / _times(at_most.astype(dtype), denominator)
-    adjusted = running.cummin(jnp.where(at_most > 0, ratio, jnp.inf), reverse=True)
+    adjusted = platforms.cummin(jnp.where(at_most > 0, ratio, jnp.inf), reverse=True)
     adjusted = jnp.minimum(adjusted[jnp.minimum(slots, max_rank)], 1)
     step = parts.result(reject, adjusted, values, valid, num_tests, level)
     pi0 = rho * (num_calibration + 1).astype(dtype) / jnp.maximum(num_tests, 1).astype(dtype)

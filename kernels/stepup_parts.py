@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice, ranks, running
+from tdd.kernels import lattice, platforms, ranks
 
 __all__ = [
     "StepUp",
@@ -147,7 +147,7 @@ def scaled_bh(p_values: jax.Array, alpha: Any, scale: jax.Array, mask: jax.Array
     num_rejected = fixed_point(lambda k: jnp.sum(passes(k), dtype=jnp.int32), num_tests, directly)
     reject = valid & passes(num_rejected) & (num_rejected > 0)
     ordered, place, back = order(values)
-    adjusted = running.cummin(ordered * scale / (place + 1).astype(values.dtype), reverse=True)
+    adjusted = platforms.cummin(ordered * scale / (place + 1).astype(values.dtype), reverse=True)
     return result(reject, back(jnp.minimum(adjusted, 1)), values, valid, num_tests, level)
 
 
@@ -180,5 +180,5 @@ def step_down(
     reject = valid & (values <= largest(num_rejected))
     ordered, place, back = order(values)
     left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
-    adjusted = running.cummax(adjust(left, ordered))
+    adjusted = platforms.cummax(adjust(left, ordered))
     return result(reject, back(adjusted), values, valid, num_tests, level)

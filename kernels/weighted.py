@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, lattice, ranks, running, stepup
+from tdd.kernels import conformal, lattice, platforms, ranks, stepup
 
 __all__ = ["PRUNES", "WeightedStep", "effective_sample_size", "p_values", "selection"]
 
@@ -212,7 +212,7 @@ def _bh_sizes(
     tested = place <= num_tests
     quota = critical * place.astype(weights.dtype) / tests
     beyond = jnp.where(quota < 1, (quota * masses.total - masses.more) / (1 - quota), jnp.inf)
-    beyond = running.cummax(jnp.where(tested, beyond, -jnp.inf), reverse=True)
+    beyond = platforms.cummax(jnp.where(tested, beyond, -jnp.inf), reverse=True)
     far = jnp.searchsorted(-beyond, -weights, side="right").astype(jnp.int32)
     before = jnp.concatenate([jnp.zeros(1, weights.dtype), masses.more[:-1]])[:m]
     end = jnp.minimum(jnp.searchsorted(ordered, ordered, side="right").astype(jnp.int32), num_tests)

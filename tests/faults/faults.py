@@ -217,8 +217,8 @@ KNOCKOFFS_AND_MERGES = (
     Fault(
         "knockoff: bounds are sharpened from the wrong end",
         "kernels/knockoff.py",
-        "running.cummax(members, reverse=True)",
-        "running.cummax(members)",
+        "platforms.cummax(members, reverse=True)",
+        "platforms.cummax(members)",
         _law("knockoff.fdp_bound"),
     ),
     Fault(
@@ -1308,7 +1308,7 @@ STUDIES = (
     Fault(
         "discriminant: items are summed in the order in which they come",
         "kernels/discriminant.py",
-        "first_equal = running.cummax(jnp.where(new, index, 0))",
+        "first_equal = platforms.cummax(jnp.where(new, index, 0))",
         "first_equal = index",
         ("tests/procedures/test_combined_score.py",),
     ),
