@@ -449,39 +449,3 @@ def test_a_traced_eta_out_of_range_is_on_the_safe_side():
     for eta in (5.0, -1.0, np.nan):
         assert call(eta) <= 0
     assert call(0.2) > 0
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.integers(0, 2**32 - 1),
-    st.floats(0, 3),
-    st.sampled_from([0.05, 0.1, 0.25, 0.5]),
-    st.sampled_from(["storey", "subtraction"]),
-    st.booleans(),
-)
-def test_theorem_3_scaling_loses_no_selection(seed, shift, alpha, proportion, tied):
-    """PTDI, theorem 3: if 0 < pi < 1, what BH selects is among what BH on (1 - pi) p selects, p and BH in fractions."""
-    rng = np.random.default_rng(seed)
-    calibration = rng.normal(size=39)
-    scores = rng.normal(size=40) - shift * (rng.random(40) < 0.5)
-    if tied:
-        calibration, scores = (np.round(2 * values) for values in (calibration, scores))
-    scaled = tdd.ptdi(calibration, scores, alpha=alpha, proportion=proportion)
-    plain, _, _ = ref.ptdi(calibration, scores, alpha, "none", 0.05)
-    if 0 < float(scaled.proportion) < 1:
-        assert not (np.asarray(plain) & ~np.asarray(scaled.selected)).any()
-
-
-def test_theorem_3_needs_a_positive_estimate():
-    """With a negative estimate the factor is above 1 and selections are lost: the condition is needed."""
-    lost = 0
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        calibration, scores = rng.normal(size=39), rng.normal(size=40)
-        scores[:2] -= 6
-        scaled = tdd.ptdi(calibration, scores, alpha=0.5, proportion="storey")
-        plain = tdd.ptdi(calibration, scores, alpha=0.5, proportion="none")
-        gone = np.asarray(plain.selected) & ~np.asarray(scaled.selected)
-        assert not gone.any() or float(scaled.proportion) <= 0
-        lost += int(gone.any())
-    assert lost > 0
