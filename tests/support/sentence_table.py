@@ -31,7 +31,7 @@ audit/duplicates.py: _warning 4
 audit/excerpts.py: _of_clusters 1
 audit/flagged.py: _ALIKE 1, _APART 1, _ASSERTED 1
 audit/image_checks.py: _of_file 1, image_marks 1, view 1
-audit/logprobs.py: _WHOLE_VOCABULARY 1, _check_sufficient 1, _missing 10
+audit/logprobs.py: _WHOLE_VOCABULARY 1, _check_sufficient 1, _missing 11
 audit/overlap.py: _warning 1
 audit/owner.py: _outcome 6, _open_beside 1, nothing_can_be_found 1
 audit/owner_dataset.py: _DATASET 5, _dataset_warnings 4
