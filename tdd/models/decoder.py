@@ -107,12 +107,48 @@ def trunk(
       past: Keys and values of a prefix of every row, or None.
       noise: Dropout, for training; None without.
     """
+    if probes is None and noise is None and not remat and _in_bfloat16(spec, params):
+        return _forward(spec, params, embedded, past)
     variables, rngs, rates = {"params": params}, None, None
     if noise is not None:
         rngs, rates = {"dropout": noise.key}, (noise.stream, noise.adapted)
         variables |= {} if noise.factors is None else {_LOW_RANK: noise.factors}
     decoder = _Decoder(spec, remat=remat, dropout=rates)
     return decoder.apply(variables, embedded, probes, past, rngs=rngs)[0]  # type: ignore[return-value]
+
+
+def _in_bfloat16(spec: DecoderSpec, params: Any) -> bool:
+    """Whether every weight of every block is in bfloat16."""
+    return all(leaf.dtype == jnp.bfloat16 for name, *_ in spec.runs for leaf in jax.tree.leaves(params[name]))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _forward(spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCache | None) -> jax.Array:
+    """`trunk` of blocks in bfloat16.
+
+    XLA's CPU compiler slices no bfloat16: it would widen the weights of all layers at every call and round those of
+    each layer again. There the scan slices their bits.
+    """
+
+    def of_bits(params: Any, *rest: Any) -> jax.Array:
+        bits = {
+            name: jax.tree.map(lambda leaf: lax.bitcast_convert_type(leaf, jnp.uint16), params[name])
+            for name, *_ in spec.runs
+        }
+        decoder = _Decoder(spec, of_bits=True)
+        return decoder.apply({"params": {**params, **bits}}, rest[0], None, rest[1])[0]  # type: ignore[return-value]
+
+    return lax.platform_dependent(params, embedded, past, cpu=of_bits, default=functools.partial(_plain_forward, spec))
+
+
+def _plain_forward(spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCache | None) -> jax.Array:
+    return _Decoder(spec).apply({"params": params}, embedded, None, past)[0]  # type: ignore[return-value]
+
+
+_forward.defvjp(
+    lambda spec, *given: jax.vjp(functools.partial(_plain_forward, spec), *given),
+    lambda spec, backward, cotangent: backward(cotangent),
+)
 
 
 def trunk_with_cache(
@@ -161,6 +197,7 @@ class _Decoder(nn.Module):
     remat: bool = False
     keep: bool = False
     dropout: tuple[float, float] | None = None  # of the stream and of low-rank paths
+    of_bits: bool = False  # the stacks are bfloat16 as uint16
 
     @nn.compact
     def __call__(
@@ -179,6 +216,8 @@ class _Decoder(nn.Module):
 
         # prevent_cse: the scan already keeps the recomputation apart from the first computation
         block = nn.remat(_Block, prevent_cse=False) if self.remat else _Block
+        if self.of_bits:
+            block = nn.map_variables(block, "params", _from_bits)
         windows = _windows(spec, length if past is None else past.key.shape[2] + length)
         of_layer = {
             "scale": jnp.asarray(spec.attention.scales, jnp.float32),
@@ -214,6 +253,10 @@ class _Decoder(nn.Module):
             shape = spec.vocab_size, spec.readout_width
             _Kernel(shape, _INIT_STD, dtype, int(spec.head_bias), name="head")()  # used outside (`readout`)
         return stream, jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
+
+
+def _from_bits(variables: Any) -> Any:
+    return jax.tree.map(lambda leaf: lax.bitcast_convert_type(leaf, jnp.bfloat16), variables)
 
 
 class _Block(nn.Module):

@@ -51,6 +51,11 @@ def default_budget(platform: str) -> int:
     return 2048 if platform == "cpu" else 16_384
 
 
+def most_buckets(platform: str) -> int:
+    """Most shapes of a run: 24 on CPU, 8 elsewhere, where compilers are slower and tokens cheaper."""
+    return 3 * MAX_BUCKETS if platform == "cpu" else MAX_BUCKETS
+
+
 def gradient_budget(token_budget: int) -> int:
     """Tokens of a batch for gradients, half of the others': activations are kept for the backward pass."""
     return max(1, token_budget // 2)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tdd.runs.shards import Shard
-from tdd.scoring.buckets import Batch, gradient_budget, plan
+from tdd.scoring.buckets import Batch, gradient_budget, most_buckets, plan
 from tdd.scoring.devices import Devices
 from tdd.scoring.inputs import DistinctRows, Model, PassInput, is_gradient
 from tdd.scoring.store import ScoreStore
@@ -150,7 +150,8 @@ class Planner:
     def _batches(self, inputs: Mapping[str, PassInput], plans: Sequence[Mapping[str, np.ndarray]]) -> list[Batch]:
         """Batches of the rows that are planned together; their shapes are those of earlier blocks where that is no
         waste."""
-        planned = [_batches(inputs, masks, self._budget, self._compiled) for masks in plans]
+        most = most_buckets(self._devices.platform)
+        planned = [_batches(inputs, masks, self._budget, most, self._compiled) for masks in plans]
         for batch in itertools.chain(*planned[:1]):
             self._compiled.setdefault(_programs(inputs, batch.kind), {})[batch.length] = batch.size
         return [*itertools.chain(*planned)]
@@ -168,6 +169,7 @@ def _batches(
     inputs: Mapping[str, PassInput],
     chosen: Mapping[str, np.ndarray],
     budget: int,
+    max_buckets: int,
     compiled: Mapping[_Programs, Mapping[int, int]],
 ) -> list[Batch]:
     """Batches of the chosen rows of all passes; passes whose models accept the same length share their shapes, and so
@@ -183,6 +185,7 @@ def _batches(
         for batch in plan(
             {name: lengths[name] for name in names},
             token_budget=gradient_budget(budget) if gradient else budget,
+            max_buckets=max_buckets,
             limit=limit,
             compiled=compiled.get((gradient, limit)),
         )

@@ -16,11 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels.token_stats import TokenStatistics
 from tdd.records import LanguageModel
 from tdd.scoring.devices import Devices
 from tdd.scoring.scores.parts import orders_of
-from tdd.scoring.token_stats import Tiling, head_statistics, model_statistics, trunk_rows, wanted_statistics
+from tdd.scoring.token_stats import Tiling, model_statistics, trunk_rows, wanted_statistics
 from tdd.scoring.tokenise import Window
 
 
@@ -87,10 +86,9 @@ class TokenProgram:
         hidden = self._hidden(put(tokens), put([padded(p, capacity) for p in positions]))
         counts = put([np.int32(len(target)) for target in targets])
         following = put([padded(target, capacity) for target in targets])
-        wanted = self._wanted(rows)
         num_rows = self._num_rows(max(map(len, targets)), capacity, tile)
         arrays = hidden, following, counts
-        out = _head(self.lm, self.devices, self.params, *arrays, tile=tile, wanted=wanted, num_rows=num_rows)
+        out = _head(self.lm, self.devices, self.params, *arrays, tile=tile, wanted=rows.statistics, num_rows=num_rows)
         return out, [slice(len(target)) for target in targets]
 
     def _num_rows(self, most: int, capacity: int, tile: Tiling) -> int:
@@ -98,14 +96,6 @@ class TokenProgram:
         programs are compiled."""
         step = -(-capacity // (8 * tile.chunk)) * tile.chunk
         return capacity if tile.block is not None else min(capacity, max(1, -(-most // step)) * step)
-
-    def _wanted(self, rows: Rows) -> tuple[str, ...] | None:
-        """Statistics that a program computes, None for all fields of `TokenStats`: on CPU their bits do not depend on
-        what else is wanted."""
-        only_log_prob, others = set(rows.statistics) <= {"log_prob"}, orders_of(rows.statistics)
-        if only_log_prob or self.devices.platform != "cpu" or len(others) == len(rows.statistics):
-            return rows.statistics
-        return (*TokenStatistics._fields, *others) if others else None
 
     def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
         """Results of each piece, [fields, columns] float32; columns row after row."""
@@ -167,13 +157,16 @@ def _head(
     *arrays: jax.Array,
     tile: Tiling,
     num_rows: int,
-    wanted: tuple[str, ...] | None = None,
+    wanted: tuple[str, ...],
 ) -> Any:
-    """Statistics of the first `count` <= `num_rows` hidden states and targets of [capacity], by name; all if None."""
+    """The wanted statistics, by name, of the first `count` <= `num_rows` hidden states and targets of [capacity].
+
+    On CPU the bits of a statistic do not depend on which others are wanted with it, but for log_prob alone.
+    """
 
     def on_device(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
         given = (lm, params, hidden[:num_rows], targets[:num_rows], jnp.arange(num_rows) < count, tile)
-        return head_statistics(*given)._asdict() if wanted is None else wanted_statistics(*given, wanted)
+        return wanted_statistics(*given, wanted)
 
     return devices.each(on_device, params, *arrays)
 

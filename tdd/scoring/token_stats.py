@@ -130,7 +130,8 @@ def wanted_statistics(
         named = [name for name in wanted if name not in orders]
         if named == ["log_prob"]:
             return found | {"log_prob": head_log_prob(*given)}
-        return found | ({name: getattr(head_statistics(*given), name) for name in named} if named else {})
+        every = head_statistics(*given)._asdict() if named else {}  # the compiler leaves out what is not returned
+        return found | {name: every[name] for name in named}
 
     forms = _fused(lm, params, wanted)
     rows = (hidden, targets, scored)

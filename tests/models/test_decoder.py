@@ -237,6 +237,26 @@ def test_half_precision_parameters_are_not_promoted(tokens):
     assert np.abs(np.asarray(logits) - np.asarray(wide)).max() < 0.05
 
 
+def test_weights_in_bfloat16_are_sliced_as_they_are(tokens):
+    """Same bits and same gradients as the plain scan, whose program, the twin, widens the weights of all layers."""
+    spec = spec_of(3)
+    params, embedded = perturbed(spec, dtype=jnp.bfloat16), jnp.ones((3, 12, 16), jnp.float32)
+    ours, plain = (
+        functools.partial(of, spec)
+        for of in (decoder.trunk, lambda spec, params, stream: decoder._plain_forward(spec, params, stream, None))
+    )
+    np.testing.assert_array_equal(jax.jit(ours)(params, embedded), jax.jit(plain)(params, embedded))
+
+    def gradient(trunk):
+        return jax.jit(jax.grad(lambda *given: jnp.sum(trunk(*given) ** 2), (0, 1)))(params, embedded)
+
+    found = gradient(ours)
+    jax.tree.map(np.testing.assert_array_equal, found, gradient(plain))
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(found[0]["layers"]))
+    texts = [jax.jit(of).lower(params, embedded).compile().as_text() for of in (ours, plain)]
+    assert ["f32[3,16,48]" in text for text in texts] == [False, True]
+
+
 def test_an_id_beyond_the_vocabulary_is_nan(model):
     lm, params = model
     logits = np.asarray(compiled_logits(lm.spec, params, np.asarray([[1, 40, 2], [1, 2, 3]], np.int32)))

@@ -14,7 +14,7 @@ from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.scoring import programs
-from tdd.scoring.devices import Devices, find_devices
+from tdd.scoring.devices import find_devices
 from tdd.scoring.score import score
 from tdd.scoring.token_stats import Tiling
 from tdd.scoring.tokenise import Window
@@ -70,7 +70,7 @@ def test_no_program_holds_the_logits_of_a_batch(soft_cap):
     hidden = of((1024, 16), jnp.float32)
     heads = [
         programs._head.lower(lm, where, params, hidden, rows, of(()), tile=tile, wanted=wanted, num_rows=1024)
-        for wanted in (None, ("log_prob",))
+        for wanted in (TokenStatistics._fields, ("log_prob",))
     ]
     everything = 1024 * 8192 * 4
     for lowered, most in ((trunk, everything // 8), (heads[0], everything // 3), (heads[1], everything // 3)):
@@ -78,19 +78,29 @@ def test_no_program_holds_the_logits_of_a_batch(soft_cap):
         assert used.temp_size_in_bytes + used.output_size_in_bytes < most
 
 
-def test_what_an_accelerator_computes_alone_is_what_a_cpu_computes_with_all(monkeypatch):
-    """Off CPU the head's program computes only the statistics that a pass delivers."""
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_bits_of_a_statistic_do_not_depend_on_what_else_is_wanted(dtype):
+    """The head's program computes only the statistics that a pass delivers."""
     lm, params = perturbed_model("gpt2")
+    params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
     text = np.arange(9, dtype=np.int32)
-    wanted = ("mu", "sigma", "rank")
-    rows = programs.Rows((text,), np.zeros(1, int), [Window(0, 1, 9)], wanted)
-    found = []
-    for platform in ("cpu", "gpu"):
-        monkeypatch.setattr(Devices, "platform", platform)
-        where = find_devices()
-        program = programs.TokenProgram(lm, params, where, 16, Tiling(16, 32))
+    program = programs.TokenProgram(lm, params, find_devices(), 16, Tiling(16, 32))
+
+    def found(*wanted):
+        rows = programs.Rows((text,), np.zeros(1, int), [Window(0, 1, 9)], wanted)
         started = program.start([np.zeros(1, int)], 1, 16, rows, 0)
-        assert set(started[0]) == set(wanted if platform == "gpu" else TokenStatistics._fields)
-        found.append(program.fetch(started, rows)[0])
-    assert found[0].shape == (3, 8)
-    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+        assert set(started[0]) == set(wanted)
+        return dict(zip(wanted, program.fetch(started, rows)[0], strict=True))
+
+    everything = found(*TokenStatistics._fields)
+    for wanted in (
+        ("mu",),
+        ("sigma",),
+        ("rank",),
+        ("m_entropy",),
+        ("renyi_half", "renyi_inf"),
+        ("log_prob", "mu", "sigma"),
+    ):
+        for name, values in found(*wanted).items():
+            assert values.shape == (8,)
+            np.testing.assert_array_equal(values, everything[name], name)
