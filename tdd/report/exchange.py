@@ -80,7 +80,7 @@ def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Facts:
         ("p-value", format_p_value(entry["p_value"], entry["log_p_value"]) + _tiny(entry)),
         ("level", f"{alpha:g}: " + ("no verdict" if doubt else "rejected" if entry["rejected"] else "not rejected")),
         ("test", _rule(run["options"])),
-        ("guarantee", "withdrawn: a check speaks against its assumptions" if doubt else in_words(guarantee)),
+        ("guarantee", "none: a check speaks against its assumptions" if doubt else in_words(guarantee)),
         ("data set", f"{entry['num_examples']:,} examples, {entry['num_tokens']:,} tokens"),
         ("shards", f"{entry['num_shards']} of {low if low == high else f'{low} to {high}'} examples" + _masked(entry)),
         ("shuffles a shard", _shuffles(entry)),

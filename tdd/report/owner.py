@@ -53,7 +53,7 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("null hypothesis", _NULLS[run["kind"]]),
         ("p-value", format_p_value(result["p_value"], result["log_p_value"])),
         ("level", f"{run['options']['alpha']:g}: {decided}"),
-        ("guarantee", in_words(guarantee) if stands else "withdrawn: a check speaks against its assumptions"),
+        ("guarantee", in_words(guarantee) if stands else "none: a check speaks against its assumptions"),
         ("test", run["options"]["test"]),
     ]
     if run["kind"] == "versions":

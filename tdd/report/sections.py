@@ -19,6 +19,8 @@ from tdd.validate import printable
 Tone = Literal["plain", "good", "warning", "bad", "strong"]
 _HIGHEST = 4
 _EXCERPT = 40
+_WORD = 20
+"""Longest word that a table does not break, numbers apart."""
 _STYLES = {"plain": "", "good": "green", "warning": "yellow", "bad": "bold red", "strong": "bold"}
 
 
@@ -129,9 +131,14 @@ class Report:
 
 def caveats(assumes: Sequence[str], open_points: Sequence[str], warnings: Sequence[str] = ()) -> list[Section]:
     """What every report of a run begins with: assumptions, what is left open, and the warnings if there are any."""
-    sections: list[Section] = [Points("Assumptions of the guarantee", tuple(dict.fromkeys(assumes)))]
-    sections += [Points("What this run does not establish", tuple(open_points))]
-    return [*sections, Points("Warnings", tuple(warnings), "warning")] if warnings else sections
+    stated, left, warned = (tuple(map(_capital, dict.fromkeys(one))) for one in (assumes, open_points, warnings))
+    sections: list[Section] = [Points("Assumptions of the guarantee", stated)]
+    sections += [Points("What this run does not establish", left)]
+    return [*sections, Points("Warnings", warned, "warning")] if warned else sections
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def in_words(guarantee: Mapping[str, Any]) -> str:
@@ -262,12 +269,14 @@ class _Fitted:
             pad_edge=lines is box.HEAVY_HEAD,
         )
         for place, column in enumerate(self.table.columns):
-            longest = max((len(row.cells[place]) for row in self.table.rows), default=0)
+            cells = [row.cells[place] for row in self.table.rows]
+            words = cells if column.number else [word for cell in cells if not column.excerpt for word in cell.split()]
+            longest = max(map(len, words), default=0)
             table.add_column(
                 plain_text(column.name),
                 justify="right" if column.number else "left",
                 overflow="fold",
-                min_width=longest if column.number else None,
+                min_width=longest if column.number else min(longest, _WORD),
             )
         for row in self.table.rows:
             if row.ruled:

@@ -34,7 +34,7 @@ def test_equality_counts_and_decimals_are_exact():
 
 def test_warnings_of_the_resolution():
     assert resolution(999, 100, 0.1, 1, 1, "nonmember").warning == ""
-    assert "no fewer than 100 of 1000 candidates" in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
+    assert "either none or at least 100 of 1000 candidates" in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
     assert "number of members stays" in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
     assert "number of clean items stays" in resolution(99, 1000, 0.1, 1, 100, "member").warning
     assert (
