@@ -72,10 +72,10 @@ def resolution(
     warning = ""
     if min_selections > num_tests > 0:
         for_any = max(0, math.ceil(scale / level) - 1)
+        scaled = f" after the estimate of the null proportion multiplies p-values by {float(scale):.3g}"
         warning = (
             f"nothing can be selected: {num_calibration} calibration items give no p-value below "
-            f"1/{num_calibration + 1}. At level {float(level):g}, with p-values multiplied by "
-            f"{float(scale):.3g}, the uncapped estimate of the null proportion, at least {for_any} calibration items "
+            f"1/{num_calibration + 1}, and at level {float(level):g}{scaled if scale != 1 else ''} at least {for_any} "
             f"are needed to select all {num_tests} candidates, {for_one} to select a single one"
         )
     elif min_selections > 1 and min_selections > _LARGE * num_tests:

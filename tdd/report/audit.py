@@ -20,6 +20,7 @@ from tdd.report.sections import (
     Section,
     Table,
     Thumbnails,
+    capital,
     caveats,
     in_words,
     to_repeat,
@@ -47,7 +48,7 @@ def audit_report(
 ) -> Report:
     """The report of a run from run.json, items.csv and calibration.csv; without items no list and no pictures."""
     decision, stands = run["decision"], run["verdict"]["stands"]
-    sections = caveats(run["decision"]["guarantee"]["assumes"], run["open_points"], run["warnings"])
+    sections = caveats(run["decision"]["guarantee"]["assumes"], run["open_points"], capital(run["warnings"]))
     sections.insert(2, _decided(run))
     sections.insert(0, _how_to_read(run))
     if stands and items is not None:
@@ -476,4 +477,4 @@ def _proportion(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     what = "members" if decision["null"] == "nonmember" else "clean items"
     shown = f"{value:.3f}" if value >= 0 else f"0 (estimate {value:.3f})"
-    return [(f"proportion of {what}", f"{shown}: a cautious estimate within the procedure, not a result")]
+    return [(f"proportion of {what}", f"{shown}: an estimate within the procedure, not a result")]

@@ -12,7 +12,7 @@ import numpy as np
 
 from tdd.audit.owner import TABLES
 from tdd.exchange.summary import format_p_value
-from tdd.report.sections import Facts, Figure, Report, caveats, in_words, to_repeat
+from tdd.report.sections import Facts, Figure, Report, capital, caveats, in_words, to_repeat
 from tdd.runs.folder import as_number, read_columns
 
 _NULLS = {
@@ -38,7 +38,7 @@ def read_rows(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.ndar
 def owner_report(run: Mapping[str, Any], rows: Mapping[str, np.ndarray]) -> Report:
     """The report of a run from run.json and the columns of its table."""
     guarantee, stands = run["guarantee"], run["verdict"]["stands"]
-    sections = caveats(guarantee["assumes"], run["open_points"], run["warnings"])
+    sections = caveats(guarantee["assumes"], run["open_points"], capital(run["warnings"]))
     sections.append(Facts("The test", tuple(_facts(run))))
     if stands and run["kind"] == "versions":
         shown = "How many private versions the published version of each document undercuts, and what chance gives."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich import box
@@ -131,14 +131,14 @@ class Report:
 
 def caveats(assumes: Sequence[str], open_points: Sequence[str], warnings: Sequence[str] = ()) -> list[Section]:
     """What every report of a run begins with: assumptions, what is left open, and the warnings if there are any."""
-    stated, left, warned = (tuple(map(_capital, dict.fromkeys(one))) for one in (assumes, open_points, warnings))
-    sections: list[Section] = [Points("Assumptions of the guarantee", stated)]
-    sections += [Points("What this run does not establish", left)]
-    return [*sections, Points("Warnings", warned, "warning")] if warned else sections
+    sections: list[Section] = [Points("Assumptions of the guarantee", capital(dict.fromkeys(assumes)))]
+    sections += [Points("What this run does not establish", capital(open_points))]
+    return [*sections, Points("Warnings", tuple(warnings), "warning")] if warnings else sections
 
 
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
+def capital(sentences: Iterable[str]) -> tuple[str, ...]:
+    """The sentences with a capital at the beginning of each."""
+    return tuple(sentence[:1].upper() + sentence[1:] for sentence in sentences)
 
 
 def in_words(guarantee: Mapping[str, Any]) -> str:
