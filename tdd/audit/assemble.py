@@ -319,11 +319,12 @@ def _of_items(decision: Decision) -> str:
             f"{answer} If the assumptions hold, {decision.guarantee.controls}; over repetitions of "
             "the whole audit, calibration sample included, it is at most alpha + delta."
         )
-    how = "" if decision.guarantee.kind == "finite-sample" else " when items are many (an asymptotic statement)"
+    how = "" if decision.guarantee.kind == "finite-sample" else " in the limit of many items"
     bound = level if decision.bound == decision.alpha else f"{100 * decision.bound:.3g}%"
     return (
         f"{answer} If the assumptions hold, the expected fraction of {errors}, "
-        f"over repetitions of the whole audit, is at most {bound}{how} ({decision.guarantee.controls})."
+        f"over repetitions of the whole audit, is at most {bound}{how} "
+        f"({decision.guarantee.controls.removesuffix(how or ' ')})."
     )
 
 
@@ -352,10 +353,11 @@ def _open_points(
             f"Not checked: that the calibration items {kind}, and {chosen}. Both are taken from whoever ran the audit; "
             "no computation can check them."
         )
+        what = "cluster" if decision.unit == "cluster" else "item"
         if texts and not failed:
             points.append(
-                f"Checked only in part: that calibration items are exchangeable with the candidates that {kind}. The "
-                "checks below can contradict it and cannot confirm it."
+                f"Checked only in part: that calibration {what}s are exchangeable with the candidate {what}s that "
+                f"{kind}. The checks below can contradict it and cannot confirm it."
             )
     else:
         points.append(f"Not checked: {chosen}. This is taken from whoever ran the audit.")

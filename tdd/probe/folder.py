@@ -36,10 +36,11 @@ _PARTS = {
 }
 
 _ALWAYS = (
-    "An alarm says that the training did other things to the suspects than to the references. That they were trained "
-    "on follows only where both are of one kind, chosen and prepared alike: no computation on scores can show that.",
+    "An alarm says that the training affected the suspects and the references differently. That the suspects were "
+    "trained on follows only where both are of one kind, chosen and prepared alike: no computation on scores can "
+    "show that.",
     "Without an alarm nothing is shown: texts that were trained on once, long ago or in another form may leave no "
-    "trace that so few of them can show.",
+    "trace that a test of so few texts can find.",
 )
 
 

@@ -12,13 +12,24 @@ import numpy as np
 
 from tdd.audit.owner import TABLES
 from tdd.exchange.summary import format_p_value
-from tdd.report.sections import Facts, Figure, Report, capital, caveats, in_words, to_repeat
+from tdd.report.sections import Facts, Figure, Help, Report, capital, caveats, in_words, to_repeat
 from tdd.runs.folder import as_number, read_columns
 
 _NULLS = {
     "versions": "the model was trained without the published versions",
     "dataset": "the model was trained on neither set",
 }
+_TERMS = Help(
+    "Terms",
+    (
+        ("score", "a number of each text, from the model's probabilities of it; lower where it was trained on"),
+        ("p-value", "the probability of a result at least as extreme if the null hypothesis holds; not the probability "
+         "that it holds"),
+        ("level", "the probability that was accepted beforehand of rejecting a null hypothesis that holds"),
+        ("exchangeable", "any order would have been equally likely, as after shuffling"),
+    ),
+    folded=True,
+)  # fmt: skip
 _CALLS = {"versions": "tdd.run_version_test", "dataset": "tdd.run_dataset_inference"}
 
 
@@ -43,7 +54,7 @@ def owner_report(run: Mapping[str, Any], rows: Mapping[str, np.ndarray]) -> Repo
     if stands and run["kind"] == "versions":
         shown = "How many private versions the published version of each document undercuts, and what chance gives."
         sections.append(Figure("Ranks of the published versions", shown, functools.partial(_drawn, rows)))
-    return Report(f"Data owner's test: {run['model']['name']}", run["outcome"], tuple(sections), stands)
+    return Report(f"Data owner's test: {run['model']['name']}", run["outcome"], (*sections, _TERMS), stands)
 
 
 def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:

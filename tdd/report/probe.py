@@ -22,6 +22,11 @@ _HISTORY_COLUMNS = (
 )  # fmt: skip
 """Columns of every history.csv of a probe; canaries and gradient norms add theirs."""
 _ITEM_COLUMNS = ("id", "role", "score", "p_value", "adjusted", "selected")
+_ROLES = {
+    "calibration items": "references",
+    "calibration scores": "the scores of references",
+    "candidates": "suspects",
+}
 _AGAIN = "save the probe again"
 _GUARANTEED = {"set": "the alarm", "items": "flagged items", "one look": "items of one look"}
 
@@ -62,13 +67,20 @@ def read_probe_items(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, 
 def probe_report(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]) -> Report:
     """The report of a probe from run.json, the columns of history.csv and those of items.csv."""
     assumptions = [point for guarantee in run["guarantees"].values() for point in guarantee["assumes"]]
-    sections = caveats(assumptions, run["open_points"], run["warnings"])
+    sections = caveats(map(_of_roles, assumptions), run["open_points"], run["warnings"])
     sections.append(Facts("What was watched", tuple(_facts(run, history, items))))
     if run["looks"]:
         shown = "P-values and mean scores of suspects and references over the steps of the training."
         sections.append(Figure("The evidence over steps", shown, drawn("probe_plots", "draw", run, history)))
         sections += [_looks(run, history), *_flagged(run, history, items)]
     return Report(f"Probe in a training loop: {run['name']}", run["outcome"], tuple(sections))
+
+
+def _of_roles(assumption: str) -> str:
+    """An assumption of an audit's procedure in the words of a probe: references calibrate, suspects are candidates."""
+    for word, own in _ROLES.items():
+        assumption = assumption.replace(word, own)
+    return assumption
 
 
 def _facts(

@@ -129,7 +129,7 @@ class Report:
     stands: bool = True  # False where a check failed and no verdict is given
 
 
-def caveats(assumes: Sequence[str], open_points: Sequence[str], warnings: Sequence[str] = ()) -> list[Section]:
+def caveats(assumes: Iterable[str], open_points: Sequence[str], warnings: Sequence[str] = ()) -> list[Section]:
     """What every report of a run begins with: assumptions, what is left open, and the warnings if there are any."""
     sections: list[Section] = [Points("Assumptions of the guarantee", capital(dict.fromkeys(assumes)))]
     sections += [Points("What this run does not establish", capital(open_points))]

@@ -9,11 +9,11 @@ report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 2, demo_table 1,
   _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _GLOSSARY 10, _KNOCKOFF 1,
   _AUC 1, _OF_TRUTH 2, _proportion 1
 report/audit_plots.py: bounds 1
-report/exchange.py: _BOS 1, _STOPPED 2, exchange_report 3, log_probs_report 4, _facts 3, _setting_rows 1, _rule 1,
-  _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 2, _test_table 2, _shard_table 1
+report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 6, exchange_report 3, log_probs_report 4, _facts 3, _setting_rows 1,
+  _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 2, _test_table 2, _shard_table 1
 report/exchange_plots.py: draw 3, draw_shards 3, _overview 2, _shard_legend 2, _looks 1
 report/lab.py: lab_report 1, next_command 4
-report/owner.py: _NULLS 2, owner_report 2, _facts 6, _drawn 2
+report/owner.py: _NULLS 2, _TERMS 4, owner_report 2, _facts 6, _drawn 2
 report/paraphrase.py: next_command 1, paraphrase_report 2, _facts 2
 report/power.py: _CRITERIA 1, _INTERVAL 1, power_plan_report 2, exchange_plan_report 3, _found 3, _smallest 1,
   _cheapest 3, _caption 1, _expected_first 1, _GUIDE 3, _TERMS 6, _TERMS_OF_ORDER 6
