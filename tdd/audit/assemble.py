@@ -194,16 +194,16 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
         failed.append(prepared.finding)
     if calibrated and baseline is not None and baseline.p_value <= level:
         failed.append(
-            f"calibration items and candidates differ without looking at the model (AUC {baseline.auc:.3f}, "
-            f"p = {baseline.p_value:.3g}), so they are not exchangeable"
+            "calibration items and candidates can be told apart by a classifier that does not use the model (AUC "
+            f"{baseline.auc:.3f}, p = {baseline.p_value:.3g}), which speaks against their exchangeability"
         )
     flags, symmetry = checks.get("flags"), checks.get("symmetry")
     if calibrated and flags is not None and flags.num_calibration_flagged is None and not flags.independent:
         failed.append(flags.warning)
     if not calibrated and symmetry is not None and symmetry.p_value <= LEVEL:
         failed.append(
-            f"the model tells known non-members from their knockoffs (p = {symmetry.p_value:.3g}), so these are not "
-            "exchangeable"
+            f"the model tells known non-members from their knockoffs (p = {symmetry.p_value:.3g}), which speaks "
+            "against their exchangeability"
         )
     if calibrated and shared is not None and shared.p_value <= level:
         for what, name in (("copies or near copies of items", "duplicates"), ("parts of texts", "overlap")):
@@ -243,10 +243,10 @@ def warnings_of(
             else ("clean", "clean", "")
         )
         warnings.append(
-            f"selected candidates have p-values up to {decision.threshold:.2g}: the estimate that a fraction of "
-            f"{decision.proportion:.2f} of the candidates are {found} divides the p-values, so that adjusted ones are "
-            "below them. The list as a whole keeps its error rate; a single item with a large p-value is not shown to "
-            f"be {single}{remedy}"
+            f"selected candidates have p-values up to {decision.threshold:.2g}: the procedure estimates that a "
+            f"fraction of {decision.proportion:.2f} of the candidates are {found} and multiplies the p-values by the "
+            "rest, so that adjusted p-values can be below them. The list as a whole keeps its error rate; a single "
+            f"item with a large p-value is not shown to be {single}{remedy}"
         )
     if decision.guarantee.kind == "asymptotic":
         warnings.append(f"the guarantee of {decision.method} is asymptotic: not proven for finite samples")
@@ -271,8 +271,8 @@ def _outcome(
     """
     if failed:
         return (
-            f"No verdict: {'; '.join(failed)}. What the procedure selects then has no known error rate; it is in "
-            "items.csv, but it is not a finding. Correct the data and run again: see the warnings."
+            f"No verdict: {'; '.join(failed)}. What the procedure selected is in items.csv; its error rate is unknown, "
+            "so it is not a result. The warnings say more."
         )
     untested = (
         f"Not tested: {'; '.join(unchecked)}. That calibration items are like the candidates rests on whoever supplied "
@@ -291,7 +291,7 @@ def _of_set(decision: Decision, bounds: SimultaneousBounds) -> str:
     what = "were in the training data" if decision.null == "nonmember" else "are clean"
     return (
         f"If the assumptions hold, at least {least} of the {m} candidates ({least / m:.0%}) {what}, with confidence "
-        f"{100 * (1 - bounds.delta):g}%. Which of them is another question: "
+        f"{100 * (1 - bounds.delta):g}%. Which ones is a separate question: "
     )
 
 
@@ -306,20 +306,25 @@ def _of_items(decision: Decision) -> str:
     )
     if decision.unit == "cluster" and decision.num_units_selected:
         answer += f" ({decision.num_selected} candidates)"
+    answer += f" at level {level}."
+    if decision.min_selections > decision.num_tests:
+        few = "calibration items" if decision.num_calibration else "candidates"
+        answer += f" With so few {few} no selection was possible (see the warnings): the candidates remain undecided."
     if decision.guarantee.kind == "none":
-        return f"{answer} at level {level}. This procedure carries no guarantee."
+        return f"{answer} This procedure carries no guarantee."
     if not decision.guarantee.controls.startswith(("FDR", "GCR")):
-        return f"{answer} at level {level}. What is known of its errors: {decision.guarantee.controls}."
+        return f"{answer} What is known of its errors: {decision.guarantee.controls}."
     if "given the calibration sample" in decision.guarantee.controls:
         return (
-            f"{answer} at level {level}. If the assumptions hold, {decision.guarantee.controls}; over repetitions of "
+            f"{answer} If the assumptions hold, {decision.guarantee.controls}; over repetitions of "
             "the whole audit, calibration sample included, it is at most alpha + delta."
         )
-    how = "" if decision.guarantee.kind == "finite-sample" else " when items are many (an asymptotic statement)"
+    how = "" if decision.guarantee.kind == "finite-sample" else " in the limit of many items"
     bound = level if decision.bound == decision.alpha else f"{100 * decision.bound:.3g}%"
     return (
-        f"{answer} at level {level}. If the assumptions hold, the expected fraction of {errors}, "
-        f"over repetitions of the whole audit, is at most {bound}{how} ({decision.guarantee.controls})."
+        f"{answer} If the assumptions hold, the expected fraction of {errors}, "
+        f"over repetitions of the whole audit, is at most {bound}{how} "
+        f"({decision.guarantee.controls.removesuffix(how or ' ')})."
     )
 
 
@@ -338,35 +343,47 @@ def _open_points(
         "smaller.",
     ]
     if failed:
-        points = ["Which candidates were trained on, and how many: no verdict is given."]
+        points = ["Whether any candidate was trained on: no verdict is given."]
     elif not decision.num_selected:
         points = ["Nothing was selected, so there is no list whose errors could be counted."]
+    chosen = "that score, level and options were chosen before any result was seen"
     if decision.num_calibration:
         kind = "were not in the training data" if decision.null == "nonmember" else "were in the training data"
         points.append(
-            f"That the calibration items {kind} is taken from whoever supplied them; no computation can check it."
+            f"Not checked: that the calibration items {kind}, and {chosen}. Both are taken from whoever ran the audit; "
+            "no computation can check them."
         )
+        what = "cluster" if decision.unit == "cluster" else "item"
+        if texts and not failed:
+            points.append(
+                f"Checked only in part: that calibration {what}s are exchangeable with the candidate {what}s that "
+                f"{kind}. The checks below can contradict it and cannot confirm it."
+            )
     else:
+        points.append(f"Not checked: {chosen}. This is taken from whoever ran the audit.")
         points.append(
             "That the model treats a non-member and its knockoffs alike is taken from whoever made the knockoffs. A "
-            "model can prefer the style of the originals to that of paraphrases without having seen these texts; then "
-            "more of the selected are wrong than the level says. "
+            "model can prefer the style of the originals to that of paraphrases without having seen these texts; the "
+            "error rate can then exceed the level. "
             + (
                 "The symmetry test on known non-members can contradict the assumption and cannot prove it."
                 if symmetry_tested
-                else "Known non-members with knockoffs made the same way would allow a test of it, and "
+                else "Known non-members with knockoffs made in the same way would allow a test of it, or the use of "
                 'rule="conformal", which does not need it.'
             )
         )
-    points.append(
-        "A candidate that is not selected is not shown to be absent from the training data."
-        if decision.null == "nonmember"
-        else "A candidate that is not selected is not shown to be contaminated."
-    )
+    if not failed:
+        points.append(
+            "A candidate that is not selected may still have been in the training data."
+            if decision.null == "nonmember"
+            else "A candidate that is not selected may still be clean."
+        )
     if not texts:
         points.append(
-            "Only scores were seen: duplicates and differences in content between calibration and candidates could not "
-            "be looked for."
+            "Only scores were seen: duplicates and differences in content between calibration items and candidates "
+            "could not be looked for."
+            if decision.num_calibration
+            else "Only scores were seen: whether texts and knockoffs differ and are of one kind is unknown."
         )
     if beside:
         points.append(
@@ -375,8 +392,8 @@ def _open_points(
         )
     if decision.unit == "cluster":
         points.append(
-            "Clusters are decided on, not their items: a selected cluster is not one of non-members only, and which of "
-            "its items are members is left open."
+            "Clusters are decided on, not their items: to select a cluster is to say that at least one of its items is "
+            "a member, not which."
         )
     if groups_ignored:
         points.append(

@@ -250,12 +250,12 @@ _OF_TEXTS = View(_similarities, "texts with words", "words and length", _have_wo
 def _warning(features: str, auc: float, threshold: float, p_value: float, level: float) -> str:
     how = "slightly" if auc < 0.6 else "clearly" if auc < 0.8 else "grossly"
     return (
-        f"calibration and candidates differ {how} without looking at the model: {features} alone tell them "
+        f"calibration and candidates differ {how} even without the model: {features} alone tell them "
         f"apart with AUC {auc:.3f} (0.5 is chance; values above {threshold:.3f} are significant at level "
-        f"{100 * level:.3g}%; p = {p_value:.3g}). Power may be evidence of a shift of date, source or format, not of "
-        "memorisation; and the error rate holds only if calibration items are exchangeable with the candidates under "
-        "the null. Only if those are, and the other candidates alone differ in content, does the error rate hold, and "
-        "even then content may be what was detected"
+        f"{100 * level:.3g}%; p = {p_value:.3g}). Low scores may then come from a difference of date, source or format "
+        "instead of training. The error rate holds only if calibration items are exchangeable with the candidates "
+        "under the null. If only the other candidates differ in content, it holds, but content may be what the score "
+        "detects"
     )
 
 

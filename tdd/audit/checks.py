@@ -72,16 +72,17 @@ def resolution(
     warning = ""
     if min_selections > num_tests > 0:
         for_any = max(0, math.ceil(scale / level) - 1)
+        scaled = f" after the estimate of the null proportion multiplies p-values by {float(scale):.3g}"
         warning = (
             f"nothing can be selected: {num_calibration} calibration items give no p-value below "
-            f"1/{num_calibration + 1}, and at level {float(level):g} at least {for_any} are needed to select all "
-            f"{num_tests} candidates, {for_one} to select a single one"
+            f"1/{num_calibration + 1}, and at level {float(level):g}{scaled if scale != 1 else ''} at least {for_any} "
+            f"are needed to select all {num_tests} candidates, {for_one} to select a single one"
         )
     elif min_selections > 1 and min_selections > _LARGE * num_tests:
         found = "members" if null == "nonmember" else "clean items"
         warning = (
-            f"with {num_calibration} calibration items no fewer than {min_selections} of {num_tests} candidates can be "
-            f"selected at level {float(level):g}: a smaller number of {found} stays undetected; "
+            f"with {num_calibration} calibration items either none or at least {min_selections} of {num_tests} "
+            f"candidates are selected at level {float(level):g}, so that fewer {found} are likely to be missed; "
             f"{for_one} calibration items would allow a single selection"
         )
     return Resolution(1 / (num_calibration + 1), min(min_selections, num_tests + 1), for_one, warning)

@@ -194,16 +194,16 @@ def _outcome(kind: Kind, facts: Mapping[str, Any], alpha: float, failed: Sequenc
     level = level_in_words(alpha)
     if math.isnan(facts["p_value"]):
         return f"Whether the model was trained on {kind.subject} cannot be said: no p-value."
-    p = f"p = {facts['p_value']:.3g}, level {level}"
+    p = f"p = {facts['p_value']:.3g}"
     if facts.get("reversed"):
         return (
-            f"No evidence that the model was trained on {kind.subject} was found: the two sets differ ({p}), but in "
-            "the other direction."
+            f"No evidence that the model was trained on {kind.subject}: the two sets differ ({p}), but in the other "
+            "direction."
         )
     if not facts["rejected"]:
         return (
-            f"No evidence that the model was trained on {kind.subject} was found ({p}). That does not show that it was "
-            "trained without them."
+            f"No evidence at level {level} that the model was trained on {kind.subject} ({p}). That does not show that "
+            "it was trained without them."
         )
     how = "" if guarantee.kind == "finite-sample" else " in the limit of many texts"
     return (
@@ -221,11 +221,8 @@ def _untested(unchecked: Sequence[str]) -> str:
 def _open_beside(asked: Mapping[str, Score]) -> list[str]:
     """What is taken from the owner about models and texts that scores rest on."""
     beside = [name for kind in ("model", "texts") for name in given_by_name(asked.values(), kind)]
-    if not beside:
-        return []
-    return [
-        f"That {', '.join(beside)} and the options of the scores were fixed before any score was seen is not checked."
-    ]
+    fixed = ", ".join([*beside, "scores, test and level"])
+    return [f"Not checked: that {fixed} were fixed before any score was seen."]
 
 
 def nothing_can_be_found(smallest: float, alpha: float) -> str:

@@ -38,9 +38,9 @@ _VERSIONS = Kind(
     "the published versions",
     "they were drawn at random from all versions",
     "them",
-    "the published versions differ from the private ones without looking at the model (p = {p:.3g}), so they were not "
-    "drawn at random from them",
-    "A verdict is withheld where the published versions differ from the private ones without looking at the model, in "
+    "the published versions can be told from the private ones without the model (p = {p:.3g}), which speaks "
+    "against a draw at random",
+    "A verdict is withheld where the published versions can be told from the private ones without the model, by their "
     "length, compressibility or white space. Where they were drawn at random, that happens in at most 1% of runs.",
     (
         "That the published versions were drawn at random, and the private ones kept private, is taken from their "

@@ -43,9 +43,9 @@ def outcome(run: Mapping[str, Any]) -> str:
     )
     if not rejected:
         return (
-            f"For none of {len(data) - len(doubtful)} data sets a dependence of the model on the published order was "
-            f"found at level {level} (Benjamini and Hochberg). That does not show that they were absent from the "
-            f"training data.{withheld}"
+            "No dependence of the model on the published order was found for any of "
+            f"{len(data) - len(doubtful)} data sets at level {level} (Benjamini and Hochberg). That does not show "
+            f"that they were absent from the training data.{withheld}"
         )
     more = f" and {len(rejected) - _MANY_NAMES} more" if rejected[_MANY_NAMES:] else ""
     listed = ", ".join(rejected[:_MANY_NAMES]) + more
@@ -84,7 +84,7 @@ def open_points(run: Mapping[str, Any]) -> list[str]:
     """The points that the run does not establish."""
     data = run["data"]
     points = [
-        "That the examples were published in random order is taken for granted. Visible structure is looked for "
+        "That the examples were published in random order is assumed. Visible structure is looked for "
         "without the model, but no computation on the examples can show that there is none.",
         "A small p-value says at most that the model depends on the published order. It does not say how the order "
         "came into it, how often, or which of the examples it has seen.",
@@ -155,7 +155,7 @@ def is_known(value: Any) -> bool:
 def _outcome_of_one(entry: Mapping[str, Any], level: str) -> str:
     if in_doubt(entry):
         return (
-            f"No verdict on {entry['name']}: its published order does not look random (see the warnings), so that a "
+            f"No verdict on {entry['name']}: its published order does not look random (see the warnings), so a "
             "model may prefer it without having seen it."
         )
     p = format_p_value(entry["p_value"], entry["log_p_value"])
@@ -229,7 +229,8 @@ def _of_test(entry: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
     if entry["rejected"] and entry["test"] != "permutation" and entry["adjusted"] > alpha / _NEAR_LEVEL:
         warnings.append(
             f"its p-value is close to the level ({format_p_value(entry['adjusted'])}"
-            f"{' adjusted' if number > 1 else ''} against {alpha:g}): settings that were tried before would undo it"
+            f"{' adjusted' if number > 1 else ''} against {alpha:g}): it does not count if other "
+            "settings were tried before"
         )
     long = entry.get("num_long_examples", 0)
     if long:

@@ -160,9 +160,9 @@ def _right_choices(
     if not readings:
         i = max(failures)
         raise InputError(
-            f"{places[i]}: target {shown(records[i].get('target'))} names none of the {len(read[i][0])} choices that "
-            "were asked for, neither by its number from 0 nor by its text, so that the log-likelihood of the right "
-            "answer is not known; tasks with several right answers, or with one context a choice, cannot be read"
+            f"{places[i]}: target {shown(records[i].get('target'))} does not tell which of the {len(read[i][0])} "
+            "choices is right: as a number from 0 and as a text it names none of them, or one that contradicts the "
+            "recorded accuracy (acc); tasks with several right answers, or with one context a choice, cannot be read"
         )
     if readings[0] != readings[-1]:
         i = next(i for i in several if readings[0][i] != readings[-1][i])

@@ -18,7 +18,7 @@ from tdd.kernels.trajectories import Evidence, spending
 from tdd.probe.evidence import ProbeRecord, ProbeResult
 from tdd.probe.inputs import ProbeOptions, Role, num_texts
 from tdd.runs.atomic import disk_errors, write_atomically
-from tdd.runs.display import PAGE, report_module
+from tdd.runs.display import PAGE, level_in_words, report_module
 from tdd.runs.folder import fingerprint as fingerprint_of
 from tdd.runs.folder import open_run_folder, plain, run_head, to_csv, write_run
 from tdd.runs.portable import without_folders
@@ -36,10 +36,11 @@ _PARTS = {
 }
 
 _ALWAYS = (
-    "An alarm says that the training did other things to the suspects than to the references. That they were trained "
-    "on follows only where both are of one kind, chosen and prepared alike: no computation on scores can show that.",
+    "An alarm says that the training affected the suspects and the references differently. That the suspects were "
+    "trained on follows only where both are of one kind, chosen and prepared alike: no computation on scores can "
+    "show that.",
     "Without an alarm nothing is shown: texts that were trained on once, long ago or in another form may leave no "
-    "trace that so few of them can show.",
+    "trace that a test of so few texts can find.",
 )
 
 
@@ -173,24 +174,28 @@ def _outcome(probe: Probe, decides_items: bool) -> str:
     history = probe.history
     if not history:
         return "No look has been taken."
-    last, alpha = history[-1], f"{probe.alpha:g}"
+    last, alpha, level = history[-1], f"{probe.alpha:g}", level_in_words(probe.alpha)
     planned = all(record.on_schedule for record in history)
     condition = (
         "whatever look one stops at" if planned else "if the looks off the schedule did not follow from what was seen"
     )
     items = (
-        f" By step {last.step}, {int(last.flagged.sum())} of {len(last.flagged)} suspects are flagged (FDR <= {alpha}, "
-        f"{condition})."
+        f" By step {last.step}, {int(last.flagged.sum())} of {len(last.flagged)} suspects are flagged (if the "
+        f"assumptions hold, FDR <= {alpha}, {condition})."
     )
     if planned and len(history) == probe.num_looks:  # the last one before any score was seen
         items += f" That look, the last of the plan, selects {int(last.result.num_flagged)} by itself (FDR <= {alpha})."
-    subject = "that the suspects are in the training data"
+    subject, without = "the suspects, or some of them, are in the training data", "without them"
     if not decides_items:
-        subject, items = "that the benchmark is in the training data, in its published order", ""
-    anytime = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"
+        subject, items = "the benchmark is in the training data, in its published order", ""
+        without = "that knows nothing of that order"
+    p = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"
     if last.alarm:
-        return f"Evidence {subject}: alarm at step {probe.first_alarm}, {anytime}.{items}"
-    return f"No evidence {subject}, up to step {last.step}: {anytime}.{items}"
+        return (
+            f"Evidence at level {level} that {subject}: alarm at step {probe.first_alarm}, {p}. If the assumptions "
+            f"hold, training {without} raises an alarm at any look with a probability of at most {level}.{items}"
+        )
+    return f"No alarm at level {level} up to step {last.step} ({p}); that does not show absence.{items}"
 
 
 def _open_points(probe: Probe, decides_items: bool) -> list[str]:

@@ -83,6 +83,9 @@ class ConditionalBH(WithOption):
         fewest = stepup.min_rejections(level_operand(alpha), len(p), scale=scale)
         return self.selection(step, p, n, jnp.minimum(fewest, step.num_tests + 1))
 
+    def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
+        return [("delta", f"{self.delta:g}: probability that the calibration sample does not support the level")]
+
     def record(self) -> dict[str, Any]:  # noqa: D102
         return {"rule": self.rule, **({} if self.delta == ConditionalBH.delta else {"calibration_delta": self.delta})}
 

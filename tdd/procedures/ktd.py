@@ -431,4 +431,4 @@ class KTD(WithOption):
         if evidence.knockoffs.shape[1] == 1 and self.rule in ("ktd", "multi"):
             assert isinstance(selection, KnockoffSelection)
             return knockoff_fdp_bounds(selection.statistic, delta=delta)
-        return "only rule=conformal, and the signs of one knockoff an item (rule=ktd or multi), have bounds"
+        return "bounds exist for rule=conformal, and for rule=ktd or multi with a single knockoff an item"

@@ -20,6 +20,7 @@ from tdd.report.sections import (
     Section,
     Table,
     Thumbnails,
+    capital,
     caveats,
     in_words,
     to_repeat,
@@ -47,11 +48,7 @@ def audit_report(
 ) -> Report:
     """The report of a run from run.json, items.csv and calibration.csv; without items no list and no pictures."""
     decision, stands = run["decision"], run["verdict"]["stands"]
-    assumes, open_points, warnings = (
-        [sentence[:1].upper() + sentence[1:] for sentence in sentences]
-        for sentences in (decision["guarantee"]["assumes"], run["open_points"], run["warnings"])
-    )
-    sections = caveats(assumes, open_points, warnings)
+    sections = caveats(run["decision"]["guarantee"]["assumes"], run["open_points"], capital(run["warnings"]))
     sections.insert(2, _decided(run))
     sections.insert(0, _how_to_read(run))
     if stands and items is not None:
@@ -69,7 +66,7 @@ def audit_report(
     if stands and (images := run.get("thumbnails")):
         shown = f"{len(images)} of {decision['num_selected']} selected images, those with the smallest p-values first."
         sections.append(Thumbnails("Selected images", tuple((name, image) for name, image in images), shown))
-    sections += [_origin(run), _GLOSSARY]
+    sections += [_origin(run), _terms(run)]
     title = f"Audit of {run['model']['name']}" if run["model"] else "Selection from a table of scores"
     return Report(title, run["outcome"], tuple(sections), stands)
 
@@ -100,14 +97,14 @@ def _decided(run: Mapping[str, Any]) -> Facts:
         ("null hypothesis of an item", _NULLS[decision["null"]]),
         ("procedure", f"{decision['method']} on {_columns(decision)} (lower = more member-like)"),
         ("level", f"{decision['alpha']:g}"),
-        ("guarantee", in_words(guarantee) if stands else "withdrawn: a check speaks against its assumptions"),
+        ("guarantee", in_words(guarantee) if stands else "none: a check speaks against its assumptions"),
         ("candidates", _count(decision["num_tests"], decision["num_missing"])),
     ]
     if decision["num_calibration"] or decision["num_missing_calibration"] or not decision["method"].startswith("ktd/"):
         what = "calibration items" if decision["unit"] == "item" else "calibration clusters"
         rows.append((what, _count(decision["num_calibration"], decision["num_missing_calibration"])))
     if not stands:
-        return Facts("What was decided", (*rows, ("selected", "withheld: see above")))
+        return Facts("What was decided", (*rows, ("selected", "no verdict: see above")))
     rows.append(("selected", str(decision["num_selected"])))
     rows.append(("adjusted p-values", _LEVELS[guarantee["levels"]]))
     if decision["num_selected"] and decision["threshold"]:
@@ -146,26 +143,57 @@ def _origin(run: Mapping[str, Any]) -> Facts:
 
 
 def _how_to_read(run: Mapping[str, Any]) -> Help:
-    """Five lines."""
-    decision, stands = run["decision"], run["verdict"]["stands"]
-    what = "was trained on" if decision["null"] == "nonmember" else "is clean"
-    lines = (
-        "The sentence above is the result, and holds if the assumptions below hold."
-        if stands
-        else "No result is given, since a check speaks against what it would rest on; the sentence above says which.",
-        f"The level is about the list as a whole: at most {_percent(decision['alpha'])} of its items should be false "
-        "on average. No single item of it is proven.",
-        f"An item that is not selected is left open: nothing says that it is not one that {what}.",
-        "Read the checks next. They compare calibration items with candidates without the model, and cannot see what "
-        "is wrong with both.",
-        "Then look at some items: a list that makes no sense to somebody who knows the texts deserves no trust.",
-    )
+    """Three or four lines, by what the run says."""
+    decision = run["decision"]
+    if not run["verdict"]["stands"]:
+        lines = [
+            "No verdict is given: a check found evidence against an assumption, as the text above says.",
+            "This says nothing about whether any candidate was trained on.",
+            "The assumptions below are those that a verdict would need.",
+            "If the data are corrected, correct calibration items and candidates by one rule. Checks say nothing about "
+            "data that were changed again and again until they passed.",
+        ]
+        return Help("How to read this", tuple(("", line) for line in lines))
+    lines = ["The text above is the verdict. It holds only if the assumptions below hold."]
+    if decision["guarantee"]["kind"] == "none":
+        lines.append("The error rate is unknown: any number of the selected items may be wrong.")
+    elif decision["num_selected"]:
+        lines.append("The error rate is that of the selected items as a whole. No single one of them is proven.")
+    else:
+        lines.append(
+            f"That nothing is selected rules nothing out: candidates that {_SUBJECTS[decision['null']]} can be missed."
+        )
+    if run["checks"]:
+        lines.append(
+            "The checks are listed below. They cannot see a fault that calibration items and candidates share."
+        )
+    if decision["num_selected"]:
+        lines.append(
+            "Let someone who knows the texts read some of the selected items. If they share a topic, date or source "
+            "that the other candidates lack, that may be what was found."
+        )
     return Help("How to read this", tuple(("", line) for line in lines))
 
 
-_GLOSSARY = Help(
-    "Terms",
-    (
+def _terms(run: Mapping[str, Any]) -> Help:
+    """The terms that this page uses."""
+    decision = run["decision"]
+    found = list(_GLOSSARY)
+    if decision["method"].startswith("ktd"):
+        found.append(_KNOCKOFF)
+    if "blind_baseline" in run["checks"]:
+        found.append(_AUC)
+    if decision["truth"]:
+        found += _OF_TRUTH
+    return Help("Terms", tuple(found), folded=True)
+
+
+_GLOSSARY = (
+        ("candidate", "an item that the audit is asked about"),
+        ("member", "an item that the model was trained on; all others are non-members, or clean"),
+        ("null hypothesis", "what an item has to be shown not to be: a non-member, or a member where clean items are "
+         "looked for"),
+        ("level, alpha", "the largest error rate that was accepted beforehand"),
         ("score", "a number of each item, from the model's probabilities of its text; lower means more like a text "
          "that was trained on"),
         ("calibration items", "items for which the null hypothesis is known to hold; the scores of the candidates are "
@@ -177,9 +205,19 @@ _GLOSSARY = Help(
         ("adjusted p-value", "the smallest level at which the item would be selected"),
         ("exchangeable", "of items: any order of them would have been equally likely, as after shuffling; what one "
          "preparation or one source does to all alike does not disturb it"),
-    ),
-    folded=True,
 )  # fmt: skip
+_KNOCKOFF = (
+    "knockoff",
+    "a stand-in for an item, such as a paraphrase, with which the score of the item is compared",
+)
+_AUC = (
+    "AUC",
+    "the probability that a classifier ranks a candidate above a calibration item, both drawn at random; 0.5 is chance",
+)
+_OF_TRUTH = (
+    ("FDP", "false discovery proportion: the fraction of false items in one list; its average is the FDR"),
+    ("power", "the fraction of the items to be found that is selected"),
+)
 
 
 def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Mapping[str, Any] | None) -> list[Section]:
@@ -256,9 +294,9 @@ def _checks(run: Mapping[str, Any]) -> Table:
             calibrating = "" if count is None else f", {count} of {check['num_calibration']} calibration items"
             added["calibrating"] = calibrating
         finding = "not run" if check.get("unchecked") else words.format(**check, **added)
-        warned, tone = ("see warnings", "warning") if check["warning"] else ("no warning", "plain")
+        warned, tone = ("see warnings", "warning") if check["warning"] else ("none", "plain")
         rows.append(Row((title, finding, warned), tone))
-    return Table("Checks", (Column("check"), Column("result"), Column("finding")), tuple(rows))
+    return Table("Checks", (Column("check"), Column("result"), Column("warning")), tuple(rows))
 
 
 def _reach(fewest: int, num_tests: int) -> str:
@@ -270,7 +308,7 @@ def _reach(fewest: int, num_tests: int) -> str:
 _FINDINGS = {
     "resolution": ("resolution", "smallest p-value {smallest_p_value:.3g}; {reach}"),
     "effective_calibration": (
-        "effective calibration",
+        "calibration items in use",
         "{size} of {num_given} items ({num_missing} without score, {num_repeated} repeated), {num_distinct} distinct "
         "scores",
     ),
@@ -287,13 +325,13 @@ _FINDINGS = {
     ),
     "long_texts": ("texts cut at the context", "{num_cut} of {num_texts} texts{alike}"),
     "flags": ("flagged items", "{num_flagged} of {num_candidates} candidates{calibrating}"),
-    "duplicates": ("duplicates across roles", "{num_exact_pairs} exact and {num_near_pairs} near pairs"),
+    "duplicates": ("copies across the two sets", "{num_exact_pairs} exact and {num_near_pairs} near pairs"),
     "overlap": (
-        "parts of texts across roles",
+        "passages across the two sets",
         "{num_calibration} calibration items and {num_candidates} candidates share 30 words in a row",
     ),
     "sharing": (
-        "items shared by the roles",
+        "items shared by the two sets",
         "{num_shared}, about {expected:.0f} in random divisions (p = {p_value:.3g})",
     ),
     "preparation": (
@@ -312,14 +350,14 @@ _FINDINGS = {
 
 def _bounds(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Section:
     """The simultaneous bounds: what can be said of every cut at once."""
-    title = "With confidence, whatever cut is chosen"
+    title = "Bounds that hold for all lists at once"
     if not certificate["applies"]:
-        return Points(title, (f"no bound: {certificate['reason']}",))
+        return Points(title, (f"No bound: {certificate['reason']}",))
     least = certificate["min_alternatives"]
     counted = (
-        ""
-        if least is None
-        else f"; at least {least} of the {decision['num_tests']} candidates {_SUBJECTS[decision['null']]}"
+        f", and at least {least} of the {decision['num_tests']} candidates {_SUBJECTS[decision['null']]}"
+        if least
+        else ""
     )
     return Table(
         title,
@@ -328,8 +366,8 @@ def _bounds(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Sect
             Row((cut["list"], str(cut["size"]), str(cut["max_false"]), f"{100 * cut['bound']:.1f}%"))
             for cut in certificate["cuts"]
         ),
-        f"If the assumptions hold: all of this at once with confidence {100 * (1 - certificate['delta']):g}%{counted} "
-        f"({certificate['source']}).",
+        f"If the assumptions hold, then with confidence {100 * (1 - certificate['delta']):g}% all rows hold at "
+        f"once{counted} ({certificate['source']}).",
     )
 
 
@@ -367,20 +405,20 @@ def _selected(run: Mapping[str, Any], items: Mapping[str, Any]) -> Table:
     if "statistic" in items:
         columns = ("statistic", *columns)
     measured = [*columns, *(name for name in ("p_value", "adjusted") if _known(items[name]))]
-    names: dict[str, str] = {"p_value": "p-value"}
+    names: dict[str, str] = {"p_value": "p-value", "adjusted": "adjusted p-value"}
     shown: dict[str, Callable[[float], str]] = dict.fromkeys(measured, "{:.4g}".format)
     note = ""
     if guarantee["controls"].startswith("FDR") and guarantee["kind"] != "none":
         bound, count = decision["bound"], decision["num_selected"]
         note = (
-            f"If the assumptions hold, lists that are made like this one are false in at most {_percent(bound)} of "
-            f"their items on average: of {count} items that is {bound * count:.3g}."
+            f"If the assumptions hold, the false fraction of such lists is at most {_percent(bound)} on average over "
+            f"repetitions of the audit; {_percent(bound)} of {count} items is {bound * count:.3g}, and this list may "
+            "hold more."
         )
         if "adjusted" in measured and guarantee["levels"] == "any":
-            names["adjusted"], shown["adjusted"] = "false on average", _percent
             note += (
-                " The last column is that bound for the list that ends at an item; it holds at a level that was fixed "
-                "before the scores were seen."
+                " The last column is the smallest level at which the item would have been selected, had that level "
+                "been fixed before the scores were seen. It is not the probability that the item is false."
             )
     excerpts = [Column("text", excerpt=True)] if texts else []
     return Table(
@@ -439,4 +477,4 @@ def _proportion(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     what = "members" if decision["null"] == "nonmember" else "clean items"
     shown = f"{value:.3f}" if value >= 0 else f"0 (estimate {value:.3f})"
-    return [(f"estimated proportion of {what}", shown)]
+    return [(f"proportion of {what}", f"{shown}: an estimate within the procedure, not a result")]

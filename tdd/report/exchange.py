@@ -9,7 +9,21 @@ from typing import Any
 import numpy as np
 
 from tdd.exchange.summary import NOT_RANDOM, format_p_value, in_doubt, is_known
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Table, caveats, drawn, in_words, to_repeat
+from tdd.report.sections import (
+    Column,
+    Facts,
+    Figure,
+    Help,
+    Points,
+    Report,
+    Row,
+    Table,
+    capital,
+    caveats,
+    drawn,
+    in_words,
+    to_repeat,
+)
 
 _BOS = {"auto": "as the tokenizer has it", "always": "always", "never": "never"}
 _STOPPED = {
@@ -17,6 +31,19 @@ _STOPPED = {
     "futility": "stopped early: shuffles of the whole data set beat the published order too often",
     "complete": "went to the end",
 }
+_TERMS = Help(
+    "Terms",
+    (
+        ("canonical order", "the order in which the data set was published"),
+        ("shard", "examples that follow each other in that order"),
+        ("shuffle", "a shard in a random order, with which the published order is compared"),
+        ("p-value", "the probability of a result at least as extreme if the null hypothesis holds; not the probability "
+         "that it holds"),
+        ("level", "the error rate that was accepted beforehand"),
+        ("exchangeable", "any order would have been equally likely, as after shuffling"),
+    ),
+    folded=True,
+)  # fmt: skip
 
 
 def exchange_report(
@@ -37,7 +64,7 @@ def exchange_report(
         shown = several if len(data) > 1 else "Canonical order against shuffles, shard by shard."
         sections += [Figure("The evidence", shown, drawn("exchange_plots", "draw", run, shards))] if stands else []
         sections += [_shard_table(shards, entry["name"]) for entry in data] if shard_table else []
-    return Report(f"Test of canonical order: {run['model']['name']}", run["outcome"], tuple(sections), stands)
+    return Report(f"Test of canonical order: {run['model']['name']}", run["outcome"], (*sections, _TERMS), stands)
 
 
 def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
@@ -54,7 +81,8 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
     of = f"{tested} data set{'' if tested == 1 else 's'}"
     verdict = (
         f"Evidence at level {result['alpha']:g} that the log-probabilities of {rejected} of {of} depend on the "
-        "published order."
+        "published order. If the assumptions hold, log-probabilities that depend on no published order give any such "
+        f"result with a probability of at most {result['alpha']:g}."
         if rejected
         else f"No dependence on the published order was found in {of}, at level {result['alpha']:g}. That does not "
         "show that they were absent from the training data."
@@ -62,7 +90,7 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
     sections = (
         Table("Data sets", (Column("data set"), *(Column(name, number=True) for name in names)), tuple(rows)),
         Facts("Guarantee", (("holds", in_words(guarantee)),)),
-        Points("Assumptions of the guarantee", tuple(guarantee["assumes"])),
+        Points("Assumptions of the guarantee", capital(guarantee["assumes"])),
         Points(
             "Not examined",
             ("Whether the published order of the texts looks random.", "Whether the number of shuffles was fixed."),
@@ -80,7 +108,7 @@ def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Facts:
         ("p-value", format_p_value(entry["p_value"], entry["log_p_value"]) + _tiny(entry)),
         ("level", f"{alpha:g}: " + ("no verdict" if doubt else "rejected" if entry["rejected"] else "not rejected")),
         ("test", _rule(run["options"])),
-        ("guarantee", "withdrawn: a check speaks against its assumptions" if doubt else in_words(guarantee)),
+        ("guarantee", "none: a check speaks against its assumptions" if doubt else in_words(guarantee)),
         ("data set", f"{entry['num_examples']:,} examples, {entry['num_tokens']:,} tokens"),
         ("shards", f"{entry['num_shards']} of {low if low == high else f'{low} to {high}'} examples" + _masked(entry)),
         ("shuffles a shard", _shuffles(entry)),

@@ -12,13 +12,24 @@ import numpy as np
 
 from tdd.audit.owner import TABLES
 from tdd.exchange.summary import format_p_value
-from tdd.report.sections import Facts, Figure, Report, caveats, in_words, to_repeat
+from tdd.report.sections import Facts, Figure, Help, Report, capital, caveats, in_words, to_repeat
 from tdd.runs.folder import as_number, read_columns
 
 _NULLS = {
     "versions": "the model was trained without the published versions",
     "dataset": "the model was trained on neither set",
 }
+_TERMS = Help(
+    "Terms",
+    (
+        ("score", "a number of each text, from the model's probabilities of it; lower where it was trained on"),
+        ("p-value", "the probability of a result at least as extreme if the null hypothesis holds; not the probability "
+         "that it holds"),
+        ("level", "the probability that was accepted beforehand of rejecting a null hypothesis that holds"),
+        ("exchangeable", "any order would have been equally likely, as after shuffling"),
+    ),
+    folded=True,
+)  # fmt: skip
 _CALLS = {"versions": "tdd.run_version_test", "dataset": "tdd.run_dataset_inference"}
 
 
@@ -38,12 +49,12 @@ def read_rows(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.ndar
 def owner_report(run: Mapping[str, Any], rows: Mapping[str, np.ndarray]) -> Report:
     """The report of a run from run.json and the columns of its table."""
     guarantee, stands = run["guarantee"], run["verdict"]["stands"]
-    sections = caveats(guarantee["assumes"], run["open_points"], run["warnings"])
+    sections = caveats(guarantee["assumes"], run["open_points"], capital(run["warnings"]))
     sections.append(Facts("The test", tuple(_facts(run))))
     if stands and run["kind"] == "versions":
         shown = "How many private versions the published version of each document undercuts, and what chance gives."
         sections.append(Figure("Ranks of the published versions", shown, functools.partial(_drawn, rows)))
-    return Report(f"Data owner's test: {run['model']['name']}", run["outcome"], tuple(sections), stands)
+    return Report(f"Data owner's test: {run['model']['name']}", run["outcome"], (*sections, _TERMS), stands)
 
 
 def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -53,7 +64,7 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("null hypothesis", _NULLS[run["kind"]]),
         ("p-value", format_p_value(result["p_value"], result["log_p_value"])),
         ("level", f"{run['options']['alpha']:g}: {decided}"),
-        ("guarantee", in_words(guarantee) if stands else "withdrawn: a check speaks against its assumptions"),
+        ("guarantee", in_words(guarantee) if stands else "none: a check speaks against its assumptions"),
         ("test", run["options"]["test"]),
     ]
     if run["kind"] == "versions":

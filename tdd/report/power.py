@@ -41,7 +41,7 @@ _TERMS = Help(
     "Terms",
     (
         ("n, m", "numbers of calibration items and of candidates"),
-        ("power", "the fraction of the items that are right to select which is selected; expected: its mean over runs"),
+        ("power", "the fraction of the items to be found that is selected; expected: its mean over runs"),
         ("FDP", "false discovery proportion: the fraction of false items in one list, 0 for an empty list; its mean is "
          "the false discovery rate, FDR"),
         ("α", "the level: the FDR that the procedure is asked not to exceed"),
@@ -111,7 +111,7 @@ def _found(plan: Any) -> str:
         least = f"no fraction of {plan.about['targets']} reached expected power {first['wanted']:g}"
         return f"{setting}, {least}: {_measured(first['value'], first['value_se'])}."
     return (
-        f"{setting}, expected power {first['wanted']:g} needs {first['num_targets']:,} {plan.about['targets']} "
+        f"{setting}, an expected power of {first['wanted']:g} takes {first['num_targets']:,} {plan.about['targets']} "
         f"({_percent(first['target_share'])} of the candidates)."
     )
 
@@ -228,8 +228,8 @@ def _caption(plan: Any) -> str:
     repetitions = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     return (
         f"{repetitions} simulated audits a row. Power: fraction of {plan.about['targets']} that is selected, mean and "
-        "spread. P(any): probability of selecting anything; fewest: no smaller "
-        "selection can occur, whatever the estimate of the proportion is."
+        f"spread. P(any), P(any right): probability of selecting anything, or any of the {plan.about['targets']}; "
+        "fewest: no smaller selection can occur, whatever the estimate of the proportion is."
     )
 
 

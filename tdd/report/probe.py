@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tdd.exchange.summary import format_p_value, is_known
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table, drawn
+from tdd.report.sections import Column, Facts, Figure, Report, Row, Table, caveats, drawn
 from tdd.runs.folder import as_number, read_columns
 from tdd.validate import InputError
 
@@ -22,6 +22,11 @@ _HISTORY_COLUMNS = (
 )  # fmt: skip
 """Columns of every history.csv of a probe; canaries and gradient norms add theirs."""
 _ITEM_COLUMNS = ("id", "role", "score", "p_value", "adjusted", "selected")
+_ROLES = {
+    "calibration items": "references",
+    "calibration scores": "the scores of references",
+    "candidates": "suspects",
+}
 _AGAIN = "save the probe again"
 _GUARANTEED = {"set": "the alarm", "items": "flagged items", "one look": "items of one look"}
 
@@ -61,18 +66,21 @@ def read_probe_items(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, 
 
 def probe_report(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]) -> Report:
     """The report of a probe from run.json, the columns of history.csv and those of items.csv."""
-    assumptions = dict.fromkeys(point for guarantee in run["guarantees"].values() for point in guarantee["assumes"])
-    sections: list[Section] = [Points("Assumptions of the guarantees", tuple(assumptions))]
-    if run["open_points"]:
-        sections.append(Points("What this run does not establish", tuple(run["open_points"])))
-    if run["warnings"]:
-        sections.append(Points("Warnings", tuple(run["warnings"]), "warning"))
+    assumptions = [point for guarantee in run["guarantees"].values() for point in guarantee["assumes"]]
+    sections = caveats(map(_of_roles, assumptions), run["open_points"], run["warnings"])
     sections.append(Facts("What was watched", tuple(_facts(run, history, items))))
     if run["looks"]:
         shown = "P-values and mean scores of suspects and references over the steps of the training."
         sections.append(Figure("The evidence over steps", shown, drawn("probe_plots", "draw", run, history)))
         sections += [_looks(run, history), *_flagged(run, history, items)]
     return Report(f"Probe in a training loop: {run['name']}", run["outcome"], tuple(sections))
+
+
+def _of_roles(assumption: str) -> str:
+    """An assumption of an audit's procedure in the words of a probe: references calibrate, suspects are candidates."""
+    for word, own in _ROLES.items():
+        assumption = assumption.replace(word, own)
+    return assumption
 
 
 def _facts(
@@ -187,7 +195,8 @@ def _flagged(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: M
     ]
     some = f"The {_ITEMS} most extreme of {len(flagged)}. " if len(flagged) > _ITEMS else ""
     note = (
-        f"{some}The false discovery rate of {run['options']['alpha']:g} holds for them at whatever look one stops. "
+        f"{some}If the assumptions hold, their false discovery rate is at most {run['options']['alpha']:g} at whatever "
+        "look one stops. "
         "Score and p-value are those of the last look; adjusted: of all looks."
     )
     columns = (Column("id"), *(Column(name, number=True) for name in ("score", "p-value", "adjusted")))

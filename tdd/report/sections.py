@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich import box
@@ -19,6 +19,8 @@ from tdd.validate import printable
 Tone = Literal["plain", "good", "warning", "bad", "strong"]
 _HIGHEST = 4
 _EXCERPT = 40
+_WORD = 20
+"""Longest word that a table does not break, numbers apart."""
 _STYLES = {"plain": "", "good": "green", "warning": "yellow", "bad": "bold red", "strong": "bold"}
 
 
@@ -127,11 +129,16 @@ class Report:
     stands: bool = True  # False where a check failed and no verdict is given
 
 
-def caveats(assumes: Sequence[str], open_points: Sequence[str], warnings: Sequence[str] = ()) -> list[Section]:
+def caveats(assumes: Iterable[str], open_points: Sequence[str], warnings: Sequence[str] = ()) -> list[Section]:
     """What every report of a run begins with: assumptions, what is left open, and the warnings if there are any."""
-    sections: list[Section] = [Points("Assumptions of the guarantee", tuple(dict.fromkeys(assumes)))]
-    sections += [Points("What this run does not establish", tuple(open_points))]
+    sections: list[Section] = [Points("Assumptions of the guarantee", capital(dict.fromkeys(assumes)))]
+    sections += [Points("What this run does not establish", capital(open_points))]
     return [*sections, Points("Warnings", tuple(warnings), "warning")] if warnings else sections
+
+
+def capital(sentences: Iterable[str]) -> tuple[str, ...]:
+    """The sentences with a capital at the beginning of each."""
+    return tuple(sentence[:1].upper() + sentence[1:] for sentence in sentences)
 
 
 def in_words(guarantee: Mapping[str, Any]) -> str:
@@ -262,12 +269,14 @@ class _Fitted:
             pad_edge=lines is box.HEAVY_HEAD,
         )
         for place, column in enumerate(self.table.columns):
-            longest = max((len(row.cells[place]) for row in self.table.rows), default=0)
+            cells = [row.cells[place] for row in self.table.rows]
+            words = cells if column.number else [word for cell in cells if not column.excerpt for word in cell.split()]
+            longest = max(map(len, words), default=0)
             table.add_column(
                 plain_text(column.name),
                 justify="right" if column.number else "left",
                 overflow="fold",
-                min_width=longest if column.number else None,
+                min_width=longest if column.number else min(longest, _WORD),
             )
         for row in self.table.rows:
             if row.ruled:

@@ -20,8 +20,8 @@ _GUIDE = Help(
         ("", line)
         for line in (
             "Each row is a method at a level, with means over repetitions in which the truth is known.",
-            "A method that promises an error rate keeps it where the measured rate is at most its level, up to three "
-            "standard errors.",
+            "A measured rate of at most the level plus three standard errors agrees with a promised error rate; it "
+            "does not prove it.",
             "Compare the power of methods only where all of them keep their level.",
         )
     ),
@@ -31,7 +31,7 @@ _TERMS = Help(
     (
         ("FDP", "false discovery proportion: the fraction of false items in one list, 0 for an empty list"),
         ("FDR", "false discovery rate: the mean of the FDP over repetitions"),
-        ("power", "the fraction of the items that are right to select which is selected"),
+        ("power", "the fraction of the items to be found that is selected"),
         ("α", "the level: the error rate that the method is asked not to exceed"),
         ("s.e.", "standard error of a mean over the repetitions; more of them make it smaller"),
         ("Hamming distance", "the number of false items that are selected and of right ones that are not"),

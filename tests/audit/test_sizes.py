@@ -34,14 +34,16 @@ def test_equality_counts_and_decimals_are_exact():
 
 def test_warnings_of_the_resolution():
     assert resolution(999, 100, 0.1, 1, 1, "nonmember").warning == ""
-    assert "no fewer than 100 of 1000 candidates" in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
-    assert "number of members stays" in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
-    assert "number of clean items stays" in resolution(99, 1000, 0.1, 1, 100, "member").warning
+    assert "either none or at least 100 of 1000 candidates" in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
+    assert "so that fewer members are likely to be missed" in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
+    assert "so that fewer clean items are likely to be missed" in resolution(99, 1000, 0.1, 1, 100, "member").warning
     assert (
         "9999 calibration items would allow a single selection"
         in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
     )
     assert resolution(199, 1000, 0.1, 1, 50, "nonmember").warning == ""
+    scaled = resolution(8, 20, 0.1, 1.5, 23, "nonmember").warning
+    assert "at level 0.1 after the estimate of the null proportion multiplies p-values by 1.5 at least 14" in scaled
     nothing = resolution(8, 20, 0.1, 1, 23, "nonmember")
     assert nothing.min_selections == 21
     assert "nothing can be selected: 8 calibration items" in nothing.warning

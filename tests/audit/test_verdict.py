@@ -104,7 +104,7 @@ CALIBRATED, KNOCKOFFS = types.SimpleNamespace(num_calibration=200), types.Simple
     ("checks", "decision", "words"),
     [
         (found(), CALIBRATED, []),
-        (found(p=0.0025), CALIBRATED, ["differ without looking at the model"]),
+        (found(p=0.0025), CALIBRATED, ["a classifier that does not use the model"]),
         (found(p=0.0026), CALIBRATED, []),
         (found(prepared=0.0025), CALIBRATED, ["w"]),
         (found(prepared=0.0026), CALIBRATED, []),
@@ -115,7 +115,7 @@ CALIBRATED, KNOCKOFFS = types.SimpleNamespace(num_calibration=200), types.Simple
         (found(copies=(2, 2)), CALIBRATED, []),
         (found(copies=(3, 2)), CALIBRATED, ["3 of 200 calibration items and 2 of 200 candidates are copies"]),
         (found(parts=(0, 3)), CALIBRATED, ["are parts of texts"]),
-        (found(p=0.001, parts=(9, 9)), CALIBRATED, ["differ", "parts"]),
+        (found(p=0.001, parts=(9, 9)), CALIBRATED, ["told apart", "parts"]),
         (found(p=0.001, parts=(9, 9)), KNOCKOFFS, []),
         ({"symmetry": check(p_value=0.01)}, KNOCKOFFS, ["tells known non-members from their knockoffs"]),
         ({"symmetry": check(p_value=0.02)}, KNOCKOFFS, []),
@@ -227,7 +227,7 @@ def test_fail_on_detection(tmp_path, capsys):
         assert main(["select", str(tmp_path / "t.csv"), *options]) == status
     shown = " ".join(capsys.readouterr().out.split())
     assert "If the assumptions hold, at least" in shown
-    assert "Which of them is another question" in shown
+    assert "Which ones is a separate question" in shown
 
 
 @pytest.mark.slow("long")
@@ -267,7 +267,7 @@ def test_warnings_of_a_withheld_verdict_say_nothing_of_the_selection():
         null="nonmember", guarantee=types.SimpleNamespace(kind="finite-sample"),
     )  # fmt: skip
     said = warnings_of({}, decision, (), stands=True)[0]
-    assert "are members divides" in said
+    assert "a fraction of 0.50 of the candidates are members and multiplies" in said
     assert said.endswith("is not shown to be a member. ptdi:proportion=none selects no such item")
     assert warnings_of({}, decision, (), stands=False) == []
 
@@ -283,8 +283,8 @@ def test_a_large_p_value_of_a_selected_clean_item_is_not_called_that_of_a_member
     }
     audit = select(columns, alpha=0.2, score=("m0", "m1"), method="jmcs:rule=storey")
     assert audit.run["decision"]["threshold"] > 0.2
-    said = next(text for text in audit.run["warnings"] if "divides the p-values" in text)
-    assert "of the candidates are clean divides" in said
+    said = next(text for text in audit.run["warnings"] if "multiplies the p-values" in text)
+    assert "of the candidates are clean and multiplies" in said
     assert said.endswith("is not shown to be clean")
 
 

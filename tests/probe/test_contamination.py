@@ -280,7 +280,8 @@ def test_the_published_order_is_found_and_no_item_is_named(by_order, tmp_path):
     saved = json.loads((tmp_path / "watch" / "run.json").read_text("utf-8"))
     assert "order" in saved["guarantees"]["set"]["assumes"][0]
     assert saved["guarantees"]["items"]["kind"] == "none"
-    assert saved["outcome"].startswith("Evidence that the benchmark is in the training data, in its published order:")
+    assert saved["outcome"].startswith("Evidence at level")
+    assert "that the benchmark is in the training data, in its published order: alarm at step" in saved["outcome"]
     assert "suspects" not in saved["outcome"]
     assert not any("flags" in point for point in saved["open_points"])
 

@@ -6,11 +6,12 @@ import re
 import numpy as np
 import pytest
 from pages import HOSTILE, Reader
+from rich.console import Console
 
 from tdd.audit.select import select
-from tdd.report.audit import audit_report
+from tdd.report.audit import audit_report, demo_table
 from tdd.report.page import to_html, to_markdown
-from tdd.report.sections import Figure, Help, Table, to_terminal
+from tdd.report.sections import Figure, Help, Report, Table, to_terminal
 from tdd.runs.portable import typed_command
 
 
@@ -35,15 +36,15 @@ def texts_of(audit, text):
     return [[name, text] for name in audit.selected_ids]
 
 
-def test_five_lines_and_six_terms(audit):
+def test_lines_on_how_to_read_and_terms(audit):
     sections = audit_report(audit.run, audit.items).sections
     guide, terms = (one for one in sections if isinstance(one, Help))
     assert (sections[0], sections[-1]) == (guide, terms)
-    assert (len(guide.rows), guide.folded) == (5, False)
-    assert (len(terms.rows), terms.folded) == (6, True)
+    assert (len(guide.rows), guide.folded) == (4, False)
+    assert (len(terms.rows), terms.folded) == (10, True)
     reader = Reader(page_of(audit))
     assert len(reader.named("details")) == len(reader.named("summary")) == 1
-    assert len(reader.named("dt")) == len(reader.named("dd")) == 6
+    assert len(reader.named("dt")) == len(reader.named("dd")) == 10
     assert "open" not in reader.named("details")[0]
     assert "How to read this" in to_markdown(audit_report(audit.run, audit.items))
 
@@ -57,8 +58,9 @@ def test_a_withheld_verdict_is_read_otherwise(audit):
         ]
     }
     page = page_of(audit, verdict=verdict, examples=examples, excerpts=texts_of(audit, "a secret"))
-    assert "No result is given" in page
-    assert "parts of texts across roles" in page
+    assert "No verdict is given" in page
+    assert "The error rate is that of" not in page
+    assert "passages across the two sets" in page
     assert re.search(r">k1<.*>one<", page)
     assert re.search(r">c1<.*>two<", page)
     assert "Selected items" not in page
@@ -85,8 +87,6 @@ def test_excerpts_stay_inert(audit, text):
 
 
 def test_two_hundred_rows_on_the_page_and_ten_on_the_terminal(capsys):
-    from rich.console import Console
-
     audit = run_of(num_selected=230)
     report = audit_report({**audit.run, "excerpts": texts_of(audit, "word " * 32)[:200]}, audit.items)
     (table,) = (one for one in report.sections if isinstance(one, Table) and one.title == "Selected items")
@@ -104,13 +104,74 @@ def test_two_hundred_rows_on_the_page_and_ten_on_the_terminal(capsys):
     assert max(map(len, shown.splitlines())) <= 100
 
 
-def test_how_many_are_false_on_average(audit):
+def guide_of(run):
+    return [line for _, line in audit_report(run).sections[0].rows]
+
+
+def test_the_lines_on_how_to_read_say_only_what_the_run_says(audit):
+    """An empty list, a procedure without a guarantee and a run without checks have lines of their own."""
+    decision = audit.run["decision"]
+    unproven = {**decision, "guarantee": {**decision["guarantee"], "kind": "none"}}
+    of_list, unknown = "The error rate is that of the selected", "The error rate is unknown"
+    empty, checks = "That nothing is selected rules nothing out", "The checks are listed"
+    for changed, said, unsaid in (
+        ({}, (of_list, checks), (unknown, empty)),
+        ({"decision": {**decision, "num_selected": 0}}, (empty, checks), (of_list, unknown)),
+        ({"decision": unproven}, (unknown, checks), (of_list, empty)),
+        ({"checks": {}}, (of_list,), (checks,)),
+    ):
+        lines = guide_of({**audit.run, **changed})
+        assert all(any(line.startswith(one) for line in lines) for one in said)
+        assert not any(line.startswith(unsaid) for line in lines)
+
+
+def test_terms_are_those_of_the_run(audit):
+    decision = audit.run["decision"]
+    knockoffs = {**decision, "method": "ktd/multi"}
+    known = {**decision, "truth": {"num_false": 1, "fdp": 0.1, "power": 0.5}}
+    blind = {"blind_baseline": {"auc": 0.5, "p_value": 0.5, "warning": ""}}
+    for changed, added in (
+        ({}, set()),
+        ({"decision": knockoffs}, {"knockoff"}),
+        ({"decision": known}, {"FDP", "power"}),
+        ({"checks": blind}, {"AUC"}),
+    ):
+        terms = {term for term, _ in audit_report({**audit.run, **changed}).sections[-1].rows}
+        assert terms & {"knockoff", "FDP", "power", "AUC"} == added
+
+
+def test_too_few_items_for_any_selection_are_said_first():
+    """Twelve calibration items among fifteen candidates without members allow nothing; three hundred would."""
+    roles = ["candidate"] * 15 + ["calibration"] * 12
+    few = select({"role": roles, "loss": [*range(15), *range(12)]}, alpha=0.1)
+    assert few.run["checks"]["resolution"]["warning"].startswith("nothing can be selected")
+    assert "no selection was possible" in few.run["outcome"]
+    assert "no selection was possible" not in run_of().run["outcome"]
+    roles += ["calibration"] * 288
+    enough = select({"role": roles, "loss": [*range(20, 320, 20), *range(300)]}, alpha=0.1)
+    assert enough.run["outcome"].startswith("None of 15 candidates is selected")
+    assert "no selection was possible" not in enough.run["outcome"]
+
+
+def test_words_of_tables_are_not_broken(capsys):
+    """Names of scores stay whole beside numbers at 80 columns, where the table of the demonstration is wide."""
+    row = {
+        "score": "min_k_plus_plus", "alpha": 0.05, "num_selected": 137, "num_false": 9, "fdp": 0.066, "power": 0.7,
+        "mean_fdp": 0.048, "se_fdp": 0.001, "mean_power": 0.744,
+    }  # fmt: skip
+    Console(width=80, highlight=False).print(to_terminal(Report("title", "", (demo_table([row]),))))
+    shown = capsys.readouterr().out
+    assert "min_k_plus_plus " in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_error_rate_of_a_list_is_not_that_of_its_items(audit):
     shown = to_markdown(audit_report(audit.run, audit.items))
-    assert "false on average" in shown
-    assert f"at most 20% of their items on average: of {len(audit.selected_ids)} items that is" in shown
+    count = len(audit.selected_ids)
+    assert f"at most 20% on average over repetitions of the audit; 20% of {count} items is {0.2 * count:.3g}" in shown
     fewer = run_of(method="ptdi:proportion=none")
     adjusted = float(fewer.items["adjusted"][fewer.items["selected"]].min())
-    assert f"| {100 * adjusted:.2g}% |" in to_markdown(fewer.report())
+    assert f"| {adjusted:.4g} |" in to_markdown(fewer.report())
 
 
 def test_a_page_for_the_printer(audit):

@@ -139,11 +139,11 @@ def test_a_leak(leak):
         "guarantee of flagged items FDR <= alpha, finite-sample (another theorem)", "0.05, over all looks together",
         "21, every 500 steps, planned for 10,000 steps: step 0 to 10,000; 0.25 s each",
         "flagged so far 60 of 60 suspects", "largest 10.00 bits, median 6.00 bits", "(quantiles)",
-        "60 texts of memory (sha256 abababababab)", "! step 500: 2 scores were NaN", "· which texts they are",
-        "· the score was chosen beforehand", "Flagged by step 10,000", "The 10 most extreme of 14.", "s-9 1.227",
+        "60 texts of memory (sha256 abababababab)", "! step 500: 2 scores were NaN", "· Which texts they are",
+        "· The score was chosen beforehand", "Flagged by step 10,000", "The 10 most extreme of 14.", "s-9 1.227",
     ):  # fmt: skip
         assert words in text, words
-    assert text.count("suspects and references are exchangeable ·") == 1, "an assumption of both is said once"
+    assert text.count("Suspects and references are exchangeable ·") == 1, "an assumption of both is said once"
     assert "s-10" not in text
 
 

@@ -6,25 +6,26 @@ guarantee of the procedure that it names. All other sentences state counts, fact
 
 FACTS = """
 report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 2, demo_table 1, _decided 4, _origin 1, _pictures 6,
-  _rankings 2, _checks 1, _reach 2, _FINDINGS 8, _count 1, _examples 1, _how_to_read 6, _GLOSSARY 6
+  _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _GLOSSARY 10, _KNOCKOFF 1,
+  _AUC 1, _OF_TRUTH 2, _proportion 1
 report/audit_plots.py: bounds 1
-report/exchange.py: _BOS 1, _STOPPED 2, exchange_report 3, log_probs_report 4, _facts 3, _setting_rows 1, _rule 1,
-  _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 2, _test_table 2, _shard_table 1
+report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 6, exchange_report 3, log_probs_report 4, _facts 3, _setting_rows 1,
+  _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 2, _test_table 2, _shard_table 1
 report/exchange_plots.py: draw 3, draw_shards 3, _overview 2, _shard_legend 2, _looks 1
 report/lab.py: lab_report 1, next_command 4
-report/owner.py: _NULLS 2, owner_report 2, _facts 6, _drawn 2
+report/owner.py: _NULLS 2, _TERMS 4, owner_report 2, _facts 6, _drawn 2
 report/paraphrase.py: next_command 1, paraphrase_report 2, _facts 2
 report/power.py: _CRITERIA 1, _INTERVAL 1, power_plan_report 2, exchange_plan_report 3, _found 3, _smallest 1,
   _cheapest 3, _caption 1, _expected_first 1, _GUIDE 3, _TERMS 6, _TERMS_OF_ORDER 6
-report/probe.py: probe_report 3, _facts 6, _schedule 2, _last_look 2, _looks 5, _flagged 1
+report/probe.py: probe_report 2, _facts 6, _schedule 2, _last_look 2, _looks 5, _flagged 1
 report/probe_plots.py: _legend 1
 report/sections.py: caveats 1, Table 1, to_repeat 2
 report/study.py: _VERDICTS 1, study_report 2, list_report 1, time_line 1, _verdict 8, _GUIDE 3, _TERMS 6
 report/tables.py: validity_report 1, _report 1
-audit/assemble.py: _UNITS 2, assemble 1, failures 1, warnings_of 6, _outcome 2, _of_set 1, _of_items 4, _open_points
-  14
+audit/assemble.py: _UNITS 2, assemble 1, failures 1, warnings_of 6, _outcome 2, _of_set 1, _of_items 5, _open_points
+  18
 audit/blind_baseline.py: blind_baseline 1, _note 1, _long_texts 1
-audit/checks.py: resolution 2, repeated_value 1, effective_calibration_size 4, knockoff_texts 3, cut_texts 1, _some_of
+audit/checks.py: resolution 3, repeated_value 1, effective_calibration_size 4, knockoff_texts 3, cut_texts 1, _some_of
   1
 audit/decide.py: simultaneous_bounds 1
 audit/duplicates.py: _warning 4
@@ -33,7 +34,7 @@ audit/flagged.py: _ALIKE 1, _APART 1, _ASSERTED 1
 audit/image_checks.py: _of_file 1, image_marks 1, view 1
 audit/logprobs.py: _WHOLE_VOCABULARY 1, _check_sufficient 1, _missing 11
 audit/overlap.py: _warning 1
-audit/owner.py: _outcome 6, _open_beside 1, nothing_can_be_found 1
+audit/owner.py: _outcome 5, _open_beside 1, nothing_can_be_found 1
 audit/owner_dataset.py: _DATASET 5, _dataset_warnings 4
 audit/owner_versions.py: _VERSIONS 4, _version_warnings 2
 audit/paraphrase.py: SERVICE_PROMPT 1, _EXCHANGEABLE 1, _NEAR 1, paraphrase 2, _record 5
@@ -47,7 +48,7 @@ exchange/structure.py: sortedness 1
 exchange/summary.py: _SEEN 4, _FIELD 1, outcome 2, run_warnings 4, open_points 9, _outcome_of_one 4, _of_copies 2,
   _of_test 3, _of_reach 5, _of_tokens 1, _of_control 1
 probe/benchmark.py: Leak 1
-probe/folder.py: _ALWAYS 2, read_state 1, _outcome 6, _open_points 5
+probe/folder.py: _ALWAYS 2, read_state 1, _outcome 7, _open_points 5
 probe/gradients.py: _check_example_loss 1
 probe/inputs.py: _read_role 1, _check_distinct 5
 probe/probe.py: Probe 3
@@ -55,7 +56,7 @@ probe/program.py: _check_logits 1
 probe/shards.py: _bounds 1
 procedures/bounds.py: _check_ranks 1
 procedures/calls.py: checked_scores 1, ordered_panels 1
-procedures/conditional.py: ConditionalBH 1
+procedures/conditional.py: ConditionalBH 2
 procedures/exchangeability.py: as_shards 1, _check_axes 2
 procedures/jecs.py: JECS 3
 procedures/knockoff_symmetry.py: knockoff_symmetry 1
@@ -78,9 +79,9 @@ claim storey/plus-one
   audit/assemble.py:warnings_of | selected candidates have p-values
 test statistical/test_bounds.py::test_bounds_hold_for_all_cuts_together
   report/audit.py:_pictures | Upper bound on the false discovery
-  report/audit.py:_bounds | With confidence, whatever
-  report/audit.py:_bounds | ; at least {} of the
-  report/audit.py:_bounds | If the assumptions hold:
+  report/audit.py:_bounds | Bounds that hold for
+  report/audit.py:_bounds | , and at least {} of
+  report/audit.py:_bounds | If the assumptions hold, then
   report/audit_plots.py:bounds | at most this fraction
   audit/assemble.py:_of_set | If the assumptions hold, at least
 test statistical/test_knockoffs.py::test_symmetry_is_rarely_refuted_where_it_holds
@@ -101,9 +102,9 @@ test audit/test_cluster_sizes.py::test_level_where_clusters_are_exchangeable
 test audit/test_blind_baseline.py::test_false_alarms_are_rare
   report/audit.py:_FINDINGS | AUC {auc:.3f}
   audit/assemble.py:_RULE | A verdict is withheld
-  audit/assemble.py:failures | calibration items and candidates differ
+  audit/assemble.py:failures | calibration items and candidates can
   audit/blind_baseline.py:_warning | calibration and candidates differ
-  audit/owner_dataset.py:_DATASET | suspect and held-out texts differ
+  audit/owner_dataset.py:_DATASET | suspect and held-out texts can
   audit/owner_dataset.py:_DATASET | A verdict is withheld
 claim order/combined-skewed-10
   report/exchange.py:log_probs_report | Evidence at level {}
@@ -116,21 +117,21 @@ test statistical/test_error_control.py::test_independent_p_values
   report/exchange_plots.py:_overview | {} rejected by Benjamini
   exchange/summary.py:outcome | Evidence at level {}
 claim probe/flagged-at-the-alarm
-  report/probe.py:_flagged | {}The false discovery rate
+  report/probe.py:_flagged | {}If the assumptions hold, their
   probe/folder.py:_outcome |  By step {}, {}
 test statistical/test_anytime.py::test_no_level_is_crossed_too_often_at_any_look
   report/probe_plots.py:draw | {} looks, every {}
-  probe/folder.py:_outcome | Evidence {}: alarm at
+  probe/folder.py:_outcome | Evidence at level {} that {}: alarm
 claim clusters/ignored
   audit/assemble.py:warnings_of | the {} items come from
 row
-  audit/assemble.py:_of_items | {} at level {}. What is known
-  audit/assemble.py:_of_items | {} at level {}. If the assumptions hold, the expected
+  audit/assemble.py:_of_items | {} What is known
+  audit/assemble.py:_of_items | {} If the assumptions hold, the expected
   audit/owner.py:_outcome | Evidence at level {} that
   exchange/summary.py:_outcome_of_one | Evidence at level {}
   exchange/summary.py:_of_control | the negative control depends
 claim one-sample/monte_carlo
-  audit/assemble.py:_of_items | {} at level {}. If the assumptions hold, {}
+  audit/assemble.py:_of_items | {} If the assumptions hold, {}
 claim knockoffs/conformal-20
   audit/assemble.py:_open_points | That the model treats
 claim knockoffs/averaged-20
@@ -138,7 +139,7 @@ claim knockoffs/averaged-20
 claim flagged/apart
   audit/flagged.py:_WARNING | the rule that flagged
 test statistical/test_exchangeability.py::test_the_check_of_the_draw
-  audit/owner_versions.py:_VERSIONS | the published versions differ
+  audit/owner_versions.py:_VERSIONS | the published versions can
   audit/owner_versions.py:_VERSIONS | A verdict is withheld
 test exchange/test_structure.py::test_the_whole_call_holds_its_level
   exchange/summary.py:_of_order | the published order does not

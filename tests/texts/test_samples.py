@@ -85,7 +85,7 @@ def test_the_accuracy_tells_a_number_from_a_text():
     assert (first["loss_per_byte"][0], second["loss_per_byte"][0]) == (0.5, 1.0)
     with pytest.raises(InputError, match="is the number of one choice and the text of another"):
         score_log_probs([sample(**numbers)], "loss_per_byte")
-    with pytest.raises(InputError, match="names none of the 3 choices"):  # neither agrees with the accuracy
+    with pytest.raises(InputError, match="which of the 3 choices is right"):  # neither agrees with the accuracy
         score_log_probs(
             [sample(**numbers, target="1", acc=1.0), sample(1, **numbers, target="2", acc=1.0)], "loss_per_byte"
         )
@@ -93,7 +93,7 @@ def test_the_accuracy_tells_a_number_from_a_text():
 
 @pytest.mark.parametrize("target", ["7", "Pluto", "[0, 1]", "-100", None])
 def test_an_unknown_right_choice(target):
-    with pytest.raises(InputError, match="names none of the 3 choices"):
+    with pytest.raises(InputError, match="which of the 3 choices is right"):
         score_log_probs([sample(target=target)], "loss_per_byte")
 
 
