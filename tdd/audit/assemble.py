@@ -309,7 +309,11 @@ def _of_items(decision: Decision) -> str:
     answer += f" at level {level}."
     if decision.min_selections > decision.num_tests:
         few = "calibration items" if decision.num_calibration else "candidates"
-        answer += f" With so few {few} no selection was possible (see the warnings): the candidates remain undecided."
+        number = decision.num_calibration or decision.num_tests
+        return (
+            f"{answer} With as few as {number} {few}, no selection was possible (see the warnings): the candidates "
+            "remain undecided."
+        )
     if decision.guarantee.kind == "none":
         return f"{answer} This procedure carries no guarantee."
     if not decision.guarantee.controls.startswith(("FDR", "GCR")):

@@ -67,7 +67,7 @@ def audit_report(
         shown = f"{len(images)} of {decision['num_selected']} selected images, those with the smallest p-values first."
         sections.append(Thumbnails("Selected images", tuple((name, image) for name, image in images), shown))
     sections += [_origin(run), _terms(run)]
-    title = f"Audit of {run['model']['name']}" if run["model"] else "Selection from a table of scores"
+    title = f"Audit of the model {run['model']['name']}" if run["model"] else "Selection from a table of scores"
     return Report(title, run["outcome"], tuple(sections), stands)
 
 

@@ -34,7 +34,7 @@ def of_scores_alone(words):
 def test_the_words_are_those_of_today(shown):
     words, scores = shown
     found = again(scores)
-    assert words.startswith("Audit of checkpoint\n")
+    assert words.startswith("Audit of the model checkpoint\n")
     assert ONLY_SCORES in found
     assert IN_PART in words
     assert of_scores_alone(found) == of_scores_alone(words)
