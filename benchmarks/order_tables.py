@@ -10,6 +10,7 @@ from tdd.report.page import markdown_table
 
 __all__ = ["reproduction", "speed", "tests"]
 
+_SHOWN = {"exchangeability": 4}  # how many tables of a reproduction, where more than the last two
 _REPRODUCTIONS = pathlib.Path(__file__).parent / "results" / "reproductions"
 
 
@@ -117,7 +118,7 @@ def reproduction(result: dict[str, Any]) -> str:
         f"[all tables](results/reproductions/{result['name']}/tables.md)."
     ]
     told = {title: rows for title, rows in result["tables"].items() if "models" not in title.lower()}
-    for title, rows in [*told.items()][-2:]:
+    for title, rows in [*told.items()][-_SHOWN.get(result["name"], 2) :]:
         header = list(dict.fromkeys(name for row in rows for name in row))
         cells = [[number_or_words(row.get(name)) for name in header] for row in rows]
         lines.append(f"{title}:\n\n{markdown_table(header, cells)}")

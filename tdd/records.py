@@ -239,6 +239,7 @@ class Evidence:
       members: [n1] or [K, n1] scores of known members.
       knockoffs: [m, k] scores of the candidates' knockoffs.
       calibration_knockoffs: [n, k] scores of the calibration items' knockoffs.
+      members_knockoffs: [n1, k] scores of the known members' knockoffs.
       weights: [m] density ratio of each candidate.
       calibration_weights: [n] density ratio of each calibration item.
       split: [n] bool, calibration items from which the weights of detectors are learned.
@@ -255,6 +256,7 @@ class Evidence:
     members: Any = None
     knockoffs: Any = None
     calibration_knockoffs: Any = None
+    members_knockoffs: Any = None
     weights: Any = None
     calibration_weights: Any = None
     split: Any = None

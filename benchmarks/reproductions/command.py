@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
         type=float,
         default=1.0,
         metavar="X",
-        help="1 takes minutes on two cores; more grows models, corpora and repetitions (default: %(default)s)",
+        help="1 is that of the published results; more grows models, corpora and repetitions (default: %(default)s)",
     )
     parser.add_argument(
         "--no-compilation-cache", action="store_true", help="keep no compiled programs for the next run"

@@ -98,7 +98,7 @@ class Design:
 
     @classmethod
     def at(cls, scale: float) -> Design:
-        """Scale 1 takes minutes on two cores. Below it sets are fewer and smaller in proportion. Above it the
+        """Below scale 1 sets are fewer and smaller in proportion. Above it the
         background grows with the scale; the model's width, the sets and the number of unplanted ones with its root."""
         few, some = min(scale, 1.0), min(scale, math.sqrt(scale))
         num_shards = max(6, round(24 * some))

@@ -79,7 +79,7 @@ class Design:
 
     @classmethod
     def at(cls, scale: float) -> Design:
-        """Scale 1 takes minutes on two cores. Models, groups and sets grow above; grid and groups shrink below .1."""
+        """Models, groups and sets grow above; grid and groups shrink below .1."""
         if scale < 0.1:
             return cls(
                 shapes=(Shape(32, 1, 128),), epochs=(1, 2), copies=(1, 8), items=12, nonmembers=60,

@@ -42,7 +42,7 @@ class Options:
     Attributes:
       folder: Keeps cells and results; None keeps nothing.
       seed: Random seed.
-      scale: 1 takes minutes on two cores; more grows models, corpora and repetitions, less shrinks them.
+      scale: 1 is that of the results in the repository; more grows models, corpora and repetitions, less shrinks them.
       progress: Whether to show bars on standard error.
 
     Raises:

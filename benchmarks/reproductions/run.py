@@ -38,8 +38,6 @@ def run_reproduction(name: str, options: Options) -> Outcome:
 
     Raises:
       InputError: An unknown name, or a folder of another reproduction, seed or scale.
-
-    Cost: minutes at scale 1 on two cores.
     """
     reproduction = load(name)
     if options.folder is None:

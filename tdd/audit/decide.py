@@ -116,6 +116,7 @@ def evidence_of(
         members=known(columns("member", *names)[row]) if "members" in procedure.needs else None,
         knockoffs=known(columns("candidate", *knockoffs).T),
         calibration_knockoffs=known(columns("calibration", *knockoffs).T),
+        members_knockoffs=known(columns("member", *knockoffs).T) if "members_knockoffs" in procedure.needs else None,
         weights=known(columns("candidate", weight).reshape(-1)),
         calibration_weights=known(columns("calibration", weight).reshape(-1)),
         split=None if learned is None else learned[0] > 0,

@@ -136,8 +136,8 @@ def read_inputs(procedure: Procedure, given: Sequence[Any], reading: Reading) ->
         raise InputError(
             f"members is missing: method {name!r} with these options needs known members"
             if members is None
-            else "members are used by ptdi:proportion=moment, moment_paper and combined_score:learn_from=members only; "
-            "leave them out"
+            else "members are used by proportion=moment and moment_paper of ptdi and ktd:rule=conformal, and by "
+            "combined_score:learn_from=members, only; leave them out"
         )
     if calibration is None and "calibration" in needs:
         raise InputError(f"calibration is missing: {name} compares candidates with texts for which the null holds")
@@ -158,8 +158,15 @@ def read_inputs(procedure: Procedure, given: Sequence[Any], reading: Reading) ->
         tables["calibration"] = load_text_columns(calibration, knockoff_fields=paraphrases, **columns)
     roles = {Role(owner): table.texts for owner, table in tables.items()}
     if members is not None:
-        roles[Role("member")] = load_texts(members, **fields)
-    for owner, copies in (("candidate", knockoffs), ("calibration", calibration_knockoffs)):
+        paraphrases = knockoff_fields if "members_knockoffs" in needs else ()
+        if "members_knockoffs" in needs and not paraphrases:
+            raise InputError(
+                f"method {name!r} with these options needs knockoffs of the known members too: name the columns of the "
+                "paraphrases (knockoff_fields), which the tables of candidates, calibration texts and members all have"
+            )
+        tables["member"] = load_text_columns(members, knockoff_fields=paraphrases, **fields)
+        roles[Role("member")] = tables["member"].texts
+    for owner, copies in (("candidate", knockoffs), ("calibration", calibration_knockoffs), ("member", ())):
         table = tables.get(owner, TextColumns(Texts((), ()), (), ()))
         for number, texts in enumerate([load_texts(copy) for copy in copies] or table.knockoffs, start=1):
             _check_paraphrases(texts, table.texts, Role(owner, number))

@@ -126,8 +126,8 @@ def run_audit(
       method: "ptdi", "best_score", "combined_score", "conditional" or "ktd" (find members); "td4eval", "jmcs" or "jecs"
         (find clean items); with options as in "ptdi:proportion=none,eta=0.1", or the value,
         `tdd.PTDI("none", eta=0.1)`.
-      members: texts known to be in the training data, for "ptdi:proportion=moment", "moment_paper" and
-        "combined_score:learn_from=members".
+      members: texts known to be in the training data, for proportion=moment and moment_paper of "ptdi" and
+        "ktd:rule=conformal" (there with `knockoff_fields` of their own), and for "combined_score:learn_from=members".
       out: run folder; an interrupted run continues there.
       seed: of diagnostics, random choices and simulated bounds; None is 0, and for a randomised rule a draw from the
         operating system, which `run["seed"]` records and a run in the same folder takes again.
@@ -143,7 +143,7 @@ def run_audit(
           "<score> <slice>", by default "max_renyi:gamma=0.5,k=0.1 image".
         - knockoffs: k collections of texts, each with one paraphrase of every candidate, in the same order ("ktd");
           calibration_knockoffs: likewise for every calibration text; or knockoff_fields: fields of `candidates` (and of
-          `calibration`) with the paraphrases.
+          `calibration` and `members`) with the paraphrases.
         - flagged: ids of the candidates that a rule flagged, as n-gram hits: only these are decided on;
           calibration_flagged: those of the calibration texts, by the same rule, without which no verdict stands; or
           "independent", which asserts that flags are independent of scores under the null.

@@ -208,7 +208,7 @@ def _add_select(commands: Any) -> None:
     select.add_argument(
         "--member-role",
         metavar="WORD",
-        help="known members, for ptdi:proportion=moment or moment_paper and combined_score:learn_from=members",
+        help="known members, for proportion=moment or moment_paper (ptdi, ktd) and combined_score:learn_from=members",
     )
     select.add_argument("--label-field", metavar="FIELD", help="known truth: 1 member, 0 not, blank unknown")
     select.add_argument(
@@ -297,7 +297,8 @@ def _write_paraphrases(arguments: argparse.Namespace) -> None:
 
     as_count(arguments.paraphrases, "--paraphrases")
     choices = {name: getattr(arguments, name) for name in ("alpha", "delta", "seed", "null")}
-    if not isinstance(choose(arguments.method, others={}, **choices).procedure, KTD):
+    procedure = choose(arguments.method, others={}, **choices).procedure
+    if not isinstance(procedure, KTD):
         raise InputError(f"--paraphraser is for --method ktd; leave it out with {arguments.method}")
     for name in names(",".join([*(arguments.score or ()), *filter(None, [arguments.extra_scores])])):
         parse_score(name)
@@ -314,6 +315,8 @@ def _write_paraphrases(arguments: argparse.Namespace) -> None:
     reading = {"text_field": arguments.text_field, "id_field": arguments.id_field, "format": arguments.input_format}
     folder = pathlib.Path(f"{arguments.out.rstrip('/')}-paraphrases")
     roles = {"candidates": candidates, "calibration": calibration}
+    if "members_knockoffs" in procedure.needs:
+        roles["members"] = arguments.members
     texts = {
         role: load_texts(source, label_field=arguments.label_field, **reading)
         for role, source in roles.items()

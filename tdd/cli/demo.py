@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
         nargs="?",
         const="tdd-demo",
         metavar="DIR",
-        help="first train the packaged model again, into DIR (minutes; default DIR: tdd-demo), and compare",
+        help="first train the packaged model again, into DIR (default: tdd-demo), and compare",
     )
     demo.add_argument(
         "--out",

@@ -115,7 +115,8 @@ options of the methods, the default first:
                delta (default: --delta)
   weighted     rule=heterogeneous, homogeneous or deterministic
   ktd          rule=multi, derandomized, closed, conformal or ktd (the
-               paper's); proportion=storey or none (conformal); offset=1 or 0
+               paper's); proportion, of conformal, as of ptdi;
+               offset=1 or 0
   td4eval      combine=pooled_rank (exact), cauchy (the paper's, no guarantee),
                hommel, e_values, ... (tdd guarantees); rule=sum or cauchy;
                weights=0.2:0.8, one for each detector, fixed beforehand
@@ -156,7 +157,7 @@ def add_decision(parser: CommandParser) -> None:
     group.add_argument(
         "--members",
         metavar="FILE",
-        help="known members, for ptdi:proportion=moment or moment_paper and combined_score:learn_from=members",
+        help="known members, for proportion=moment or moment_paper (ptdi, ktd) and combined_score:learn_from=members",
     )
     group.add_argument("--null", choices=["nonmember", "member"], help="check that the method tests this null")
     group.add_argument("--out", metavar="DIR", help="run folder to write; an interrupted run continues there")

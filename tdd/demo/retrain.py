@@ -34,7 +34,7 @@ def retrain(folder: str | os.PathLike[str], *, progress: bool = False) -> DemoFi
     Raises:
       InputError: the folder holds a finished or a different training run.
 
-    Cost: 475 texts of about 120 tokens, twelve times: 3e12 flop, minutes on two cores.
+    Cost: 475 texts of about 120 tokens, twelve times: 3e12 flop.
     """
     import jax
 

@@ -336,8 +336,7 @@ class KTD(WithOption):
 
     Attributes:
       rule: "multi", "derandomized", "closed", "conformal" or "ktd", the paper's.
-      proportion: for rule="conformal": an estimator of `tdd.ptdi`, "storey" by default. "moment" is offered by the
-        function only: evidence has no members with knockoffs.
+      proportion: for rule="conformal": an estimator of `tdd.ptdi`, "storey" by default.
       offset: 1 controls the FDR, 0 a modified one.
     """
 
@@ -360,15 +359,13 @@ class KTD(WithOption):
         if self.rule == "conformal":
             object.__setattr__(self, "proportion", "storey" if self.proportion is None else self.proportion)
             ptdi.check_proportion(self.proportion)
-            if self.proportion in ptdi.WITH_MEMBERS:
-                raise InputError(
-                    f"proportion={self.proportion!r} needs known members with knockoffs of their own, which only "
-                    "the function tdd.ktd(members=, members_knockoffs=) takes; use 'storey', 'subtraction' or 'none'"
-                )
 
     @property
     def needs(self) -> tuple[str, ...]:  # noqa: D102
-        return ("calibration", "knockoffs", "calibration_knockoffs") if self.rule == "conformal" else ("knockoffs",)
+        if self.rule != "conformal":
+            return ("knockoffs",)
+        known = ("members", "members_knockoffs") if self.proportion in ptdi.WITH_MEMBERS else ()
+        return ("calibration", "knockoffs", "calibration_knockoffs", *known)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -384,6 +381,8 @@ class KTD(WithOption):
                 "calibration_mask": evidence.calibration_mask,
                 "proportion": self.proportion,
             }
+            if self.proportion in ptdi.WITH_MEMBERS:
+                options |= {"members": evidence.members, "members_knockoffs": evidence.members_knockoffs}
         elif self.offset != 1:
             options = {"offset": self.offset}
         return ktd(evidence.scores, evidence.knockoffs, alpha=alpha, rule=self.rule, mask=evidence.mask, **options)

@@ -18,9 +18,10 @@ from tdd.records import Evidence, Null, pytree
 from tdd.study import checks
 from tdd.validate import InputError
 
-_OPTIONAL = frozenset(
-    ("members", "knockoffs", "calibration_knockoffs", "weights", "calibration_weights", "split", "p_values")
-)
+_OPTIONAL = frozenset({
+    "members", "knockoffs", "calibration_knockoffs", "members_knockoffs", "weights", "calibration_weights", "split",
+    "p_values",
+})  # fmt: skip
 
 
 class Sample(NamedTuple):
@@ -33,8 +34,8 @@ class Sample(NamedTuple):
       mask: [m] bool, True = real item; None if all are.
       calibration_mask: [n] bool, True = real item; None if all are.
       extra: further data for methods, by name: `knockoffs` [m, k], `calibration_knockoffs` [n, k], `members` [n1],
-        `member` [K, m], `canonical` [r], `shuffled` [r, k], `p_values` [m]; `validation` [v] or [K, v] scores of items
-        with known labels, and `validation_target` [v] bool, for thresholds.
+        `members_knockoffs` [n1, k], `member` [K, m], `canonical` [r], `shuffled` [r, k], `p_values` [m]; `validation`
+        [v] or [K, v] scores of items with known labels, and `validation_target` [v] bool, for thresholds.
     """
 
     calibration: jax.Array
@@ -193,7 +194,7 @@ def _check_components(design: Any, name: str) -> None:
         raise InputError(f"{where} needs finite means, weights and sds that are not negative; got {value!r}")
 
 
-@pytree("num_tests", "num_knockoffs", "num_calibration", "law", "labels")
+@pytree("num_tests", "num_knockoffs", "num_calibration", "num_members", "law", "labels")
 class PairedScores:
     """The k + 1 scores of an item, text and knockoffs, are an item's level plus independent draws of one law.
 
@@ -209,6 +210,7 @@ class PairedScores:
       item_spread: standard deviation of the items' levels.
       law: "normal" N(0, 1), "exponential" Exp(1), "negative_exponential" -Exp(1), or "lognormal" exp(N(0, 1)).
       labels: targets are the first round(target_share·m) items, "fixed", or each with that probability, "random".
+      num_members: n1, known members with knockoffs of their own.
     """
 
     null: ClassVar[Null] = "nonmember"
@@ -221,24 +223,26 @@ class PairedScores:
     item_spread: Any = 1.0
     law: Literal["normal", "exponential", "negative_exponential", "lognormal"] = "normal"
     labels: Labels = "fixed"
+    num_members: int = 0
 
     def __post_init__(self):
         checks.check_counts(self, "num_tests", "num_knockoffs", "num_calibration")
+        if self.num_members != 0:
+            checks.check_counts(self, "num_members")
         checks.check_numbers(self, target_share=(0, 1), signal=(None, None), item_spread=(0, None))
         checks.check_names(self, law=_PAIR_LAWS, labels=_LABELS)
 
     def draw(self, key: jax.Array) -> Sample:
-        """One data set, with `extra["knockoffs"]` [m, k] and `extra["calibration_knockoffs"]` [n, k]."""
+        """One data set, with `extra["knockoffs"]` [m, k] and the other scores with knockoffs beside them."""
         calibration_key, test_key, label_key = jax.random.split(key, 3)
         target = _draw_targets(label_key, self.num_tests, self.target_share, self.labels)
         calibration, others = self._copies(calibration_key, self.num_calibration)
         scores, knockoffs = self._copies(test_key, self.num_tests)
-        return Sample(
-            calibration,
-            scores - self.signal * target,
-            target,
-            extra={"knockoffs": knockoffs, "calibration_knockoffs": others},
-        )
+        extra = {"knockoffs": knockoffs, "calibration_knockoffs": others}
+        if self.num_members:
+            members, extra["members_knockoffs"] = self._copies(jax.random.fold_in(key, 1), self.num_members)
+            extra["members"] = members - self.signal
+        return Sample(calibration, scores - self.signal * target, target, extra=extra)
 
     def _copies(self, key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
         """[size] first copies and [size, k] others."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import datetime
-import functools
 import itertools
 import os
 import time
@@ -297,9 +296,15 @@ def _bounds(first: int, last: int) -> np.ndarray:
 def simulate(one: Callable[[jax.Array], Any], *, seed: int, repetitions: int, batch: int = 2_000) -> Any:
     """Run a pure function `one(key) -> pytree of scalars` many times; leaves are [repetitions], float64 NumPy arrays.
 
-    Repetition i has the same key for any `batch`, the number of repetitions side by side: it bounds the memory and
-    changes no result.
+    Repetition i has the same key for any `batch`, the largest number of repetitions side by side: it bounds the memory
+    and changes no result.
     """
-    keys = jax.random.split(jax.random.key(seed), repetitions)
-    compiled = jax.jit(functools.partial(jax.lax.map, one, batch_size=min(batch, repetitions)))
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), compiled(keys))
+    batches = -(-repetitions // batch)
+    batch = -(-repetitions // batches)  # equal ones: the rest of a division would be compiled too
+
+    def run(keys: jax.Array) -> Any:
+        again = keys[np.arange(batches * batch) % repetitions]
+        return jax.tree.map(lambda leaf: leaf[:repetitions], jax.lax.map(one, again, batch_size=batch))
+
+    draws = jax.jit(run)(jax.random.split(jax.random.key(seed), repetitions))
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), draws)

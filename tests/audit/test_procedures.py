@@ -8,6 +8,7 @@ import pytest
 
 import tdd
 from tdd.cli import main
+from tdd.procedures.ptdi import PROPORTIONS
 
 N, M = 80, 40
 
@@ -135,8 +136,42 @@ def test_conformal_knockoffs_estimate_as_told(columns):
     assert "alpha * m0/m" in audit.run["decision"]["guarantee"]["controls"]
     audit = tdd.select(table(columns), method="ktd:rule=conformal,proportion=subtraction", **how)
     assert "on -W" in audit.run["decision"]["guarantee"]["source"]
-    with pytest.raises(tdd.InputError, match="proportion='moment' needs known members with knockoffs of their own"):
+    with pytest.raises(tdd.InputError, match="needs known members; give a table of members or a member role"):
         tdd.select(table(columns), method="ktd:rule=conformal,proportion=moment", **how)
+
+
+@pytest.mark.parametrize("proportion", PROPORTIONS)
+@pytest.mark.slow("long")
+def test_conformal_knockoffs_with_every_estimate(columns, proportion, tmp_path, capsys):
+    """The call, the table in Python and the command decide alike; the moments read the members' own knockoffs."""
+    rng = np.random.default_rng(4)
+    members, copies = rng.normal(size=30) - 4, rng.normal(size=(30, 5))
+    rows = table(columns) + [
+        {"id": f"m{i}", "role": "seen", "label": 1, "d0": members[i], "d1": 0.0, "d2": 0.0}
+        | {f"k{j}": copies[i, j] for j in range(5)}
+        for i in range(30)
+    ]
+    known = {"members": members, "members_knockoffs": copies} if proportion.startswith("moment") else {}
+    direct = tdd.ktd(
+        columns["scores"][0],
+        columns["knockoffs"],
+        alpha=0.2,
+        rule="conformal",
+        proportion=proportion,
+        calibration=columns["nonmembers"][0],
+        calibration_knockoffs=columns["calibration knockoffs"],
+        **known,
+    )
+    method = f"ktd:rule=conformal,proportion={proportion}"
+    audit = tdd.select(rows, alpha=0.2, score="d0", knockoffs=KNOCKOFFS, method=method, member_role="seen")
+    np.testing.assert_array_equal(chosen(audit), direct.selected)
+    assert audit.run["decision"]["proportion"] == pytest.approx(float(direct.proportion), rel=1e-6)
+    file = tmp_path / "w.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    names = ["--score", "d0", "--knockoffs", ",".join(KNOCKOFFS), "--member-role", "seen", "--alpha", "0.2"]
+    assert main(["select", str(file), *names, "--method", method, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["decision"]["num_selected"] == int(direct.num_selected) >= 15
 
 
 def test_a_rule_without_a_bound_promises_none(columns):

@@ -10,6 +10,7 @@ from scipy import stats
 import tdd
 from benchmarks.reproductions import exchangeability, power_grid
 from benchmarks.reproductions import run as running
+from benchmarks.reproductions.figures.exchangeability import draw
 from benchmarks.reproductions.models import seed_of
 from benchmarks.reproductions.order_tests import ORDER_TESTS
 from benchmarks.reproductions.record import Options
@@ -58,6 +59,7 @@ def test_an_interrupted_run_of_planted_sets_ends_the_same(planted, tmp_path):
         "results.csv",
         "tables.md",
         "figure.png",
+        "figure-shards-and-shuffles.png",
     ):
         (there / name).unlink()
     shards = sorted((there / "scoring").rglob("*.parquet"))
@@ -183,3 +185,14 @@ def test_power_of_items_that_are_known_by_heart():
     assert known["fdp"] <= 0.1 + 5 * known["fdp_se"]
     assert 0.3 < strange["auc"] < 0.7
     assert strange["power"] < 0.2
+
+
+@pytest.mark.slow("training")
+def test_the_figures_name_powers_of_ten_and_every_number_that_was_tried(planted):
+    sheets = draw(planted[1])
+    labels = [label.get_text() for label in sheets["figure"].panels[0][0].get_yticklabels()]
+    assert labels[0] == "1"
+    assert "10⁻¹" in labels
+    design, (by_shards, by_shuffles) = exchangeability.Design.at(0.01), sheets["figure-shards-and-shuffles"].panels[0]
+    for axes, tried in ((by_shards, design.shards_tried), (by_shuffles, design.shuffles_tried)):
+        assert [label.get_text() for label in axes.get_xticklabels()] == [str(number) for number in tried]

@@ -68,6 +68,19 @@ def test_batch_size_changes_no_repetition():
     assert runs[0]["v"].shape == (50,)
 
 
+def test_repetitions_that_fill_no_whole_batch_are_no_second_program():
+    traced = []
+
+    def one(key):
+        traced.append(1)
+        return jax.random.uniform(key)
+
+    simulate(one, seed=3, repetitions=64, batch=32)
+    once = len(traced)
+    simulate(one, seed=3, repetitions=2_000, batch=256)
+    assert len(traced) == 2 * once
+
+
 def test_the_confidence_bound_covers():
     """Of 2,000 means of 200 rare events, at most a share `level` may lie further above the truth than the radius."""
     rng = np.random.default_rng(0)

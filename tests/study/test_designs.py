@@ -41,6 +41,7 @@ EVERY = [
     CorrelatedDetectors(num_calibration=9, num_tests=8, degrees=3.0, signal=(1.0, 0.0, 0.5, 2.0, 1.5)),
     JointLabels(num_models=2, num_calibration=9, num_tests=8),
     PairedScores(num_tests=8, num_knockoffs=3, num_calibration=9),
+    PairedScores(num_tests=8, num_knockoffs=3, num_calibration=9, num_members=6),
     SkewedShards(num_shards=6, num_shuffles=4),
     Pool(np.arange(20.0), np.arange(20) % 2 == 0),
     Pool(np.arange(20.0), np.arange(20) % 2 == 0, test_members=0.25),
@@ -167,9 +168,14 @@ def test_joint_labels():
     ],
 )
 def test_paired_scores(law, reference):
-    drawn = draw(PairedScores(num_tests=10, num_knockoffs=2, num_calibration=5, law=law, signal=3.0, item_spread=0.0))
+    drawn = draw(
+        PairedScores(
+            num_tests=10, num_knockoffs=2, num_calibration=5, law=law, signal=3.0, item_spread=0.0, num_members=4
+        )
+    )
     copies = (drawn.extra["knockoffs"], drawn.extra["calibration_knockoffs"], drawn.calibration)
-    for values in (*copies, drawn.scores[~drawn.target], drawn.scores[drawn.target] + 3):
+    members = drawn.extra["members"] + 3, drawn.extra["members_knockoffs"]
+    for values in (*copies, drawn.scores[~drawn.target], drawn.scores[drawn.target] + 3, *members):
         assert_law(values, reference)
     assert drawn.extra["knockoffs"].shape == (DRAWS, 10, 2)
     assert drawn.extra["calibration_knockoffs"].shape == (DRAWS, 5, 2)

@@ -1,5 +1,7 @@
 """Every named method runs on a fitting design and decides as `tdd.<name>` does; the others are refused in words."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import tdd
 from tdd.kernels import lattice
+from tdd.procedures.ptdi import PROPORTIONS
 from tdd.study import (
     NAMES,
     CorrelatedDetectors,
@@ -16,6 +19,7 @@ from tdd.study import (
     Sample,
     SkewedShards,
     baselines,
+    run,
 )
 from tdd.study.methods import as_methods, method
 
@@ -110,6 +114,33 @@ def test_every_named_method_runs_on_a_fitting_design(name):
     level = jax.tree.map(jnp.asarray, lattice.as_level(0.1))
     decided = jax.eval_shape(lambda key, *data: rule.select(key, *data, **options), jax.random.key(0), sample, level)
     assert (decided.shape, decided.dtype) == (sample.target.shape, bool)
+
+
+@pytest.mark.parametrize("proportion", PROPORTIONS)
+@pytest.mark.slow("long")
+def test_conformal_knockoffs_of_a_study_take_every_estimate(proportion):
+    """By both spellings as `tdd.ktd` on the same draw; the moments need members with knockoffs."""
+    design = dataclasses.replace(PAIRS, num_tests=40, num_calibration=99, num_members=15)
+    sample = design.draw(jax.random.key(6))
+    names = ("members", "members_knockoffs") if proportion.startswith("moment") else ()
+    expected = tdd.ktd(
+        sample.scores,
+        sample.extra["knockoffs"],
+        alpha=0.2,
+        rule="conformal",
+        proportion=proportion,
+        calibration=sample.calibration,
+        calibration_knockoffs=sample.extra["calibration_knockoffs"],
+        **{name: sample.extra[name] for name in names},
+    )
+    assert 0 < expected.num_selected < len(sample.scores)
+    level = jax.tree.map(jnp.asarray, lattice.as_level(0.2))
+    rules = method("ktd/conformal", proportion=proportion), method(f"ktd:rule=conformal,proportion={proportion}")
+    for rule in rules:
+        assert jnp.array_equal(rule.select(jax.random.key(0), sample, level), expected.selected)
+    if names:
+        with pytest.raises(tdd.InputError, match=r"needs extra\['members'\], which PairedScores does not draw"):
+            run(PAIRS, rules[:1], alphas=[0.2], repetitions=10)
 
 
 @pytest.mark.filterwarnings("ignore:jecs controls")

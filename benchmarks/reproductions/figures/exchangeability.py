@@ -1,4 +1,6 @@
-"""p-values of every planted set by test and number of copies, and the size of each test where nothing was planted."""
+"""p-values of every planted set by test and number of copies, and the size of each test where nothing was planted; the
+mean ln p over numbers of shards and shuffles (the paper's figure 3).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from benchmarks.reproductions.exchangeability import LEVELS, ROUNDING
+from benchmarks.reproductions.exchangeability import BY_SHARDS, BY_SHUFFLES, LEVELS, ROUNDING
 from benchmarks.reproductions.figures.offset_bars import log_p_axis
 from benchmarks.reproductions.order_tests import ORDER_TESTS
 from benchmarks.reproductions.record import Outcome, Row
@@ -22,7 +24,12 @@ _SHOWN = ("combined", "rank_sum", "exact", "t", "permutation")
 _APART = 0.15  # of the room of a number of copies, between two tests
 
 
-def draw(outcome: Outcome) -> sheet.Sheet:
+def draw(outcome: Outcome) -> dict[str, sheet.Sheet]:
+    """`figure`: p-values of the sets by copies, and sizes; `figure-shards-and-shuffles`: mean ln p."""
+    return {"figure": _sets(outcome), "figure-shards-and-shuffles": _varied(outcome)}
+
+
+def _sets(outcome: Outcome) -> sheet.Sheet:
     """Above, one mark a set and test, and a line through the medians; below, the sizes with two standard errors."""
     design, training = outcome.provenance["settings"], outcome.provenance["training"]
     tests = [test for test in _SHOWN if test in ORDER_TESTS]
@@ -45,6 +52,42 @@ def draw(outcome: Outcome) -> sheet.Sheet:
         )
         _p_values(drawn.panels[0][0], outcome.rows, tests)
         _sizes(drawn.panels[1][0], outcome.rows, tests)
+    return drawn
+
+
+def _varied(outcome: Outcome) -> sheet.Sheet:
+    """Mean ln p, a line a test, with two standard errors: by shards on the left, by shuffles on the right."""
+    design, tests = outcome.provenance["settings"], [test for test in _SHOWN if test in ORDER_TESTS]
+    looks = {test: sheet.stroke(i) for i, test in enumerate(tests)}
+    copies = [name.split()[1] for name in outcome.tables[BY_SHARDS][0] if name.startswith("t, ")]
+    listed = f"{', '.join(copies[:-1])} or {copies[-1]}" if len(copies) > 1 else copies[0]
+    with sheet.style():
+        drawn = sheet.sheet(
+            "Mean ln p by the numbers of shards and shuffles",
+            f"{outcome.tables[BY_SHARDS][0]['sets']} sets planted {listed} times, all under the model of the figure by "
+            f"copies; ± 2 standard errors over the sets. Left: k = {design['num_shuffles']} shuffles. Right: "
+            f"r = {design['num_shards']} shards. Seed {outcome.provenance['seed']}, scale "
+            f"{outcome.provenance['scale']:g}.",
+            rows=1,
+            columns=2,
+            legend={test: sheet.line(look) for test, look in looks.items()} | {"α = .05": sheet.level_line()},
+            share_x=False,
+        )
+        for axes, what, letter, title in zip(
+            drawn.panels[0], ("shards", "shuffles"), "rk", (BY_SHARDS, BY_SHUFFLES), strict=True
+        ):
+            rows = outcome.tables[title]
+            numbers = [row[what] for row in rows]
+            for test, look in looks.items():
+                told = [[float(part) for part in str(row[test]).split(" ± ")] for row in rows]
+                mean, error = (np.array([(*each, math.nan)[i] for each in told]) for i in (0, 1))
+                sheet.error_line(axes, numbers, mean, error, look)
+            axes.axhline(math.log(LEVELS[1]), **sheet.LEVEL)
+            axes.set_xscale("log")
+            axes.set_xticks(numbers, [f"{number}" for number in numbers])
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.set_xlabel(f"{what}, {letter}")
+        drawn.panels[0][0].set_ylabel("mean ln p over planted sets")
     return drawn
 
 

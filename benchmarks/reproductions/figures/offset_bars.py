@@ -16,6 +16,7 @@ from tdd.report.plots import sheet
 __all__ = ["dodged", "error_and_power", "handles", "levels_at", "log_p_axis"]
 
 _ROOM = 0.76
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")  # sheets read no mathematics
 
 
 def error_and_power(
@@ -113,5 +114,5 @@ def log_p_axis(axes: Any, smallest: float) -> None:
     """Label a vertical axis of log10 p-values down to `smallest` with powers of ten."""
     low = math.floor(smallest)
     ticks = np.arange(0, low - 1, -max(1, -low // 6))
-    axes.set_yticks(ticks, ["1" if tick == 0 else f"$10^{{{tick}}}$" for tick in ticks])
+    axes.set_yticks(ticks, ["1" if tick == 0 else f"10{str(tick).translate(_RAISED)}" for tick in ticks])
     axes.set_ylim(low - 0.3, 0.3)

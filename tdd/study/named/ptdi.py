@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.procedures.ptdi import ptdi
+from tdd.kernels import conformal
+from tdd.procedures.ptdi import estimated, ptdi
 from tdd.study.named.driver import means, over_cells, run_options
 from tdd.study.named.record import Example, ExpectedBound, Figure, NamedStudy, StudyOptions
 from tdd.study.pool import Pool, resample
@@ -20,6 +21,7 @@ from tdd.study.runner import simulate
 
 NUM_NONMEMBERS, NUM_MEMBERS, SHIFT, POOL_SEED = 387, 388, 1.5, 0
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
+ETA = 0.05
 FRACTIONS = (0.1, 0.3, 0.5, 0.7, 0.9)
 ESTIMATES = ("subtraction", "storey", "moment")
 LABELS = {
@@ -70,7 +72,7 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
 
 
 def _resampled(
-    options: StudyOptions, *, methods: Sequence[str] = ("none", "subtraction"), eta: float = 0.05, **fixed: Any
+    options: StudyOptions, *, methods: Sequence[str] = ("none", "subtraction"), eta: float = ETA, **fixed: Any
 ) -> StudyResult:
     """The fixed-pool engine on the pool of the options."""
     settings = run_options(options)
@@ -117,20 +119,12 @@ def _errors(scores: np.ndarray, is_member: np.ndarray, sizes: np.ndarray) -> Cal
             n, nulls, targets = cell
             tested = jnp.where(place < count, (place >= n) & (place < n + nulls), place < count + targets)
             left_over = jnp.where(place >= count + targets, mixed, jnp.nan)[count:]  # NaN: none are left over
-            known: dict[str, Any] = {"moment": {"members": left_over}}
-            selections = (
-                ptdi(
-                    mixed[:count],
-                    mixed,
-                    alpha=0.1,
-                    proportion=name,
-                    calibration_mask=place[:count] < n,
-                    mask=tested,
-                    **known.get(name, {}),
-                )
-                for name in ESTIMATES
-            )
-            return [selection.proportion - targets / (nulls + targets) for selection in selections]
+            known, masks = mixed[:count], {"calibration_mask": place[:count] < n, "mask": tested}
+            ranked = conformal.rank(known, mixed, null="nonmember", **masks)
+            estimates = [
+                estimated(name, ranked, known, mixed, (left_over, known, mixed), ETA, **masks) for name in ESTIMATES
+            ]
+            return [1 - estimate.null_proportion - targets / (nulls + targets) for estimate in estimates]
 
         return jax.vmap(errors)(jnp.asarray(sizes))
 
