@@ -24,10 +24,10 @@ def scoring(result: Results) -> str:
         f"{result['machine']['versions']['torch']}, transformers {result['machine']['versions']['transformers']}, all "
         "with their default settings; torch with transformers' default attention (SDPA). Tokenizing is included. "
         "Batches hold texts of neighbouring lengths, and form logits at real tokens only. Six: loss, zlib, min_k, "
-        f"min_k_plus_plus, m_entropy, max_renyi. Medians of {result['rounds']} interleaved rounds; times below 1 say "
+        f"min_k_plus_plus, m_entropy, max_renyi. Medians over {result['rounds']} interleaved rounds; times below 1 say "
         "that the peer is faster. Share: of the flop/s of the library's own products of 1,024 tokens with the model's "
         "weights, measured in the same rounds. Compile: first call minus a warm one. Memory: rise of the resident "
-        "memory in the first call. Difference: the largest from torch's float32 scores one by one, relative."
+        "memory in the first call. Difference: the largest from torch's scores in float64, relative."
     ]
     for row in result["scoring"]:
         if "details" in row:
@@ -60,10 +60,10 @@ def speed(bench: Results, result: Results) -> str:
             f"{slowest['time / tdd']:.2f} times as fast as the slowest ({slowest['way']})"
         )
     return (
-        f"On {_machine(bench)}, PTDI on random splits of a pool of 775 texts makes {splits['per_s'] / 1e6:.1f} "
-        f"million splits a second, {splits['ratios']['peer']:.0f} times as many as a loop over SciPy. The slowest kernel "
-        f"beside its peer there: `{worst['case']}` on {_size(worst)} items, {ratio:.2f} times as fast as {peer}. "
-        f"On {_machine(result)}, `tdd.score` (loss and Min-K%++ of {details['texts']} texts under SmolLM2-135M) is "
+        f"On {_machine(bench)}, PTDI on random splits of a pool of 775 texts makes {splits['per_s'] / 1e6:.1f} million "
+        f"splits a second, {splits['ratios']['peer']:.0f} times as many as a loop over SciPy; the worst factor of a "
+        f"kernel there is {ratio:.2f} times the speed of {peer} (`{worst['case']}`, {_size(worst)} items). On "
+        f"{_machine(result)}, `tdd.score` (loss and Min-K%++ of {details['texts']} texts under SmolLM2-135M) is "
         f"{'; '.join(factors)}. The peer is transformers with torch {result['machine']['versions']['torch']}."
     )
 
@@ -80,8 +80,8 @@ def _machine(result: Results) -> str:
 
 def _of_model(row: Mapping[str, Any]) -> list[str]:
     details = row["details"]
-    rates = ", ".join(f"{name} {rate:,.0f}" for name, rate in details["product GFLOP/s"].items())
-    padding = ", ".join(f"{name} {share:.2f}" for name, share in details["padding share"].items())
+    rates = ", ".join(f"{name.replace(',', ' in')} {rate:,.0f}" for name, rate in details["product GFLOP/s"].items())
+    padding = ", ".join(f"{name.replace(',', ' in')} {share:.2f}" for name, share in details["padding share"].items())
     bounds = ", ".join(f"{name} {bound:.0e}" for name, bound in details["bounds"].items())
     skipped = "".join(f" {name}: {why}." for name, why in row["skipped"].items())
     cells = [
@@ -104,7 +104,7 @@ def _of_model(row: Mapping[str, Any]) -> list[str]:
         for few in ("two", "six"):
             best, worst = extremes(details, dtype, few)
             said.append(
-                f"{dtype}, {_SCORES[few]}: {best['time / tdd']:.2f}× the fastest form of torch ({best['way']}), "
+                f"{dtype}, {_SCORES[few]}: {best['time / tdd']:.2f}× the fastest form ({best['way']}), "
                 f"{worst['time / tdd']:.2f}× the slowest ({worst['way']})"
             )
     return [
@@ -112,5 +112,5 @@ def _of_model(row: Mapping[str, Any]) -> list[str]:
         f"Products, GFLOP/s: {rates}. Padding share: {padding}. Differences were allowed up to: {bounds} (the second "
         f"from the roundings of every layer, of 2^-8 each).{skipped}",
         table(header, cells),
-        f"`tdd` is, as a multiple of the speed of torch: {'; '.join(said)}.",
+        f"Speed of `tdd` as a multiple of torch's. {'. '.join(said)}.",
     ]

@@ -3,7 +3,8 @@
 A pretrained model, SmolLM2-135M of a GGUF file, on documentation in English, and GPT-2-small's shape with random
 weights on random words; float32 and bfloat16; two scores, and six from one forward pass. Torch runs one text at a time
 (the loop of public tools), in sorted batches with logits at real tokens only, and in such batches compiled; and
-transformers computes its own loss. First calls come before the rounds: agreement, compilation and memory are theirs.
+transformers computes its own loss. First calls come before the rounds: compilation, memory, and the agreement with
+torch in float64 are theirs.
 """
 
 from __future__ import annotations
@@ -111,28 +112,30 @@ def ways(ours: Mapping[str, Any], path: pathlib.Path, texts: Sequence[str]) -> t
     return found, skipped
 
 
-def compare(name: str, texts: Sequence[str], spec: DecoderSpec, forms: Sequence[Way], rounds: int) -> dict[str, Any]:
+def compare(
+    name: str, texts: Sequence[str], spec: DecoderSpec, forms: Sequence[Way], exact: Mapping[str, Any], rounds: int
+) -> dict[str, Any]:
     """First calls with the agreement of all, then interleaved rounds with both libraries' products beside them.
 
     Args:
       name: of the row.
       texts: that the forms score.
       spec: of the model.
-      forms: of `ways`; those of tdd and torch's float32 one by one among them.
+      forms: of `ways`.
+      exact: the scores that they are held against, of `ONE_PASS`.
       rounds: how many.
 
     Raises:
-      Disagreement: a score differs from torch's one by one in float32 by more than 1e-4 of its size in float32, and by
-        more than `bfloat16_bound` in bfloat16.
+      Disagreement: a score differs from the exact one by more than 1e-4 of its size in float32, and by more than
+        `bfloat16_bound` in bfloat16.
     """
     firsts, peaks, results = _first_calls(forms)
-    exact = results[f"float32, {FIRST}, six"]
     errors, bounds = {}, {"float32": TOLERANCE, "bfloat16": bfloat16_bound(spec)}
     for way in forms:
         found = {one: np.asarray(results[way.key][one]) for one in SETS.get(way.scores, ("loss",))}
         errors[way.key] = {one: float(np.max(np.abs(values / exact[one] - 1))) for one, values in found.items()}
         if not max(errors[way.key].values()) <= bounds[way.dtype]:
-            raise Disagreement(f"{name}: {way.key}: scores disagree with torch's in float32: {errors[way.key]}")
+            raise Disagreement(f"{name}: {way.key}: scores disagree with torch's in float64: {errors[way.key]}")
     rates: dict[tuple[str, str], list[float]] = {(side, dtype): [] for side in ("jax", "torch") for dtype in DTYPES}
     shapes = weight_shapes(spec)
 
@@ -220,8 +223,9 @@ def score_texts(model: str, num_texts: int, rounds: int) -> dict[str, Any]:
             texts = sample_texts(num_texts, wikimia_lengths(num_texts))
             lm, _, _ = checkpoint.load(save_model(path, 0))
         ours = {dtype: checkpoint.load(file or path, dtype=dtype) for dtype in DTYPES}
+        exact = TorchScores(path, "float64")(texts, ONE_PASS)
         forms, skipped = ways(ours, path, texts)
-        found = compare(model, texts, lm.spec, forms, rounds)
+        found = compare(model, texts, lm.spec, forms, exact, rounds)
     rows = {(row["way"], row["dtype"], row["scores"]): row for row in found["rows"]}
     own = rows["tdd", "float32", "six"]
     return {

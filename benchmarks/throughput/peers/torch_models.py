@@ -70,7 +70,7 @@ class TorchScores:
 
     Args:
       path: of a checkpoint.
-      dtype: of its weights; statistics are float32 in every type.
+      dtype: of its weights; statistics are float32, or float64 with such weights.
       compiled: compile the model's blocks and the statistics, for every shape at once.
     """
 
@@ -129,10 +129,11 @@ class TorchScores:
 
 
 def token_statistics(logits: Any, targets: Any, names: Sequence[str]) -> dict[str, Any]:
-    """What scores need of logits [N, V] at targets [N], from a full log-softmax in float32."""
+    """What scores need of logits [N, V] at targets [N], from a full log-softmax in float32 or wider."""
     import torch
 
-    log_probs = torch.nn.functional.log_softmax(logits.float(), dim=-1)
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    log_probs = torch.nn.functional.log_softmax(logits.to(wide), dim=-1)
     probs = log_probs.exp()
     found = torch_moments(log_probs, probs, targets)
     taken = found["log_prob"]
