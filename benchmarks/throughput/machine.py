@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -80,13 +81,15 @@ def product_rate(shapes: Sequence[tuple[int, int, int]], rows: int, dtype: str, 
     for inner, columns, number in shapes:
         factors = [rng.standard_normal(size, np.float32) for size in ((rows, inner), (inner, columns))]
         if library == "jax":
-            call, factors = _product, [jnp.asarray(factor, dtype) for factor in factors]
+            call = functools.partial(_product, *(jnp.asarray(factor, dtype) for factor in factors))
         else:
             import torch
 
-            call, factors = torch.matmul, [torch.from_numpy(factor).to(getattr(torch, dtype)) for factor in factors]
-        call(*factors)  # programs and threads are there before the clock starts
-        seconds += number * min(_seconds(call, *factors) for _ in range(2))
+            call = functools.partial(
+                torch.matmul, *(torch.from_numpy(factor).to(getattr(torch, dtype)) for factor in factors)
+            )
+        call()  # programs and threads are there before the clock starts
+        seconds += number * min(_seconds(call) for _ in range(2))
         flops += number * 2.0 * rows * inner * columns
     return flops / seconds
 

@@ -103,12 +103,12 @@ def forward_flops(spec: DecoderSpec, lengths: Sequence[int]) -> float:
 
 def weight_shapes(spec: DecoderSpec) -> list[tuple[int, int, int]]:
     """(rows, columns, how often a token is multiplied by such a matrix), the readout last."""
-    attention, width, layers = spec.attention, spec.width, spec.num_layers
-    mixed, experts = attention.num_heads * attention.head_dim, isinstance(spec.mlp, Experts)
-    gated, used = (True, spec.mlp.top_k) if experts else (spec.mlp.gated, 1)
-    shapes = [(width, sum(attention.qkv_widths), layers), (mixed, width, layers)]
-    shapes += [(width, spec.mlp.width, (2 if gated else 1) * used * layers), (spec.mlp.width, width, used * layers)]
-    shapes += [(width, spec.mlp.num_experts, layers)] if experts else []
+    attention, mlp, width, layers = spec.attention, spec.mlp, spec.width, spec.num_layers
+    gated, used = (True, mlp.top_k) if isinstance(mlp, Experts) else (mlp.gated, 1)
+    shapes = [(width, sum(attention.qkv_widths), layers), (attention.num_heads * attention.head_dim, width, layers)]
+    shapes += [(width, mlp.width, (2 if gated else 1) * used * layers), (mlp.width, width, used * layers)]
+    if isinstance(mlp, Experts):
+        shapes.append((width, mlp.num_experts, layers))
     return [*shapes, (spec.embedded_width, spec.vocab_size, 1)]
 
 
@@ -129,7 +129,7 @@ def documented_texts(count: int, seed: int = 1) -> list[str]:
     """Texts of WikiMIA's word counts in real English: passages of the standard library's documentation."""
     documented = [importlib.import_module(name) for name in DOCUMENTED]
     places = [value for module in documented for value in (module, *vars(module).values())]
-    said = dict.fromkeys(value.__doc__ for value in places if isinstance(getattr(value, "__doc__", None), str))
+    said = dict.fromkeys(str(value.__doc__) for value in places if isinstance(getattr(value, "__doc__", None), str))
     words = " ".join(said).split()
     rng = np.random.default_rng(seed)
     starts = [(int(rng.integers(0, len(words) - n)), n) for n in rng.permutation(wikimia_words(count))]

@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Way(NamedTuple):
     dtype: str
     name: str
     scores: str
-    call: Callable[[], Mapping[str, Any]]
+    call: Callable[[], Any]
 
     @property
     def key(self) -> str:
@@ -225,7 +225,7 @@ def score_texts(model: str, num_texts: int, rounds: int) -> dict[str, Any]:
         ours = {dtype: checkpoint.load(file or path, dtype=dtype) for dtype in DTYPES}
         exact = TorchScores(path, "float64")(texts, ONE_PASS)
         forms, skipped = ways(ours, path, texts)
-        found = compare(model, texts, lm.spec, forms, exact, rounds)
+        found = compare(model, texts, cast(DecoderSpec, lm.spec), forms, exact, rounds)
     rows = {(row["way"], row["dtype"], row["scores"]): row for row in found["rows"]}
     own = rows["tdd", "float32", "six"]
     return {
