@@ -11,7 +11,7 @@ import json
 import pathlib
 from collections.abc import Callable
 
-from benchmarks import audit_tables, device_tables, leak_tables, order_tables, slice_tables
+from benchmarks import audit_tables, device_tables, leak_tables, order_tables, score_tables, slice_tables
 from benchmarks.audit_tables import Results, table
 from benchmarks.throughput import report
 from tdd.procedures.procedure import all_differences, all_guarantees
@@ -25,6 +25,7 @@ PAGES = {
     "differences": ROOT / "tdd" / "procedures" / "README.md",
     "validity": ROOT / "tdd" / "study" / "README.md",
     "measured": ROOT / "benchmarks" / "README.md",
+    "speed": ROOT / "README.md",
 }
 _REPRODUCTIONS = sorted((RESULTS / "reproductions").glob("*/results.json"))
 
@@ -58,11 +59,17 @@ def measured() -> str:
     return "\n\n".join(parts)
 
 
+def speed() -> str:
+    """What the first page says of speed."""
+    return score_tables.speed(_load("bench"), _load("scoring"))
+
+
 SECTIONS: dict[str, Callable[[], str]] = {
     "guarantees": guarantees,
     "differences": differences,
     "validity": validity,
     "measured": measured,
+    "speed": speed,
 }
 
 
@@ -217,43 +224,10 @@ def _procedures(result: Results) -> str:
     return f"{text}\n\n{table(header, rows)}"
 
 
-def _scoring(result: Results) -> str:
-    machine, rows = result["machine"], []
-    for run in result["runs"]:
-        ratios = [torch / ours for ours, torch in zip(run["seconds"]["tdd"], run["seconds"]["torch"], strict=True)]
-        rows.append(
-            [
-                f"{run['run']} ({run['texts']} texts, {run['tokens']:,} tokens)",
-                f"{run['tdd texts/s']:.1f}",
-                f"{run['torch texts/s']:.2f}",
-                " to ".join(dict.fromkeys(f"{ratio:.1f}×" for ratio in (min(ratios), max(ratios)))),
-                f"{run['share of matmul']:.2f}",
-                f"{run['compiles']} / {run['buckets']}",
-                f"{run['largest error']:.0e}",
-            ]
-        )
-    memory = result["memory"]
-    header = [
-        "texts", "tdd texts/s", "torch texts/s", "ratio, over the rounds", "share of matmul", "compiles / buckets",
-        "largest difference",
-    ]  # fmt: skip
-    load = max(run["load average"] for run in result["runs"])
-    text = (
-        f"**Scoring.** All eight scores ({result['model']}, float32, {machine['cores']} cores of "
-        f"{machine['processor']}) against the usual torch loop (one text at a time, full log-softmax, the same forward "
-        "passes), interleaved in one run after both agreed (`benchmarks/scoring.py`). Share: of the machine's own "
-        f"float32 matrix-product rate. Load average {load:.1f}; only ratios within a "
-        "round mean something. Resident memory grew by "
-        f"{memory['resident MiB after 50 texts']:.0f} MiB over 50 texts and by "
-        f"{memory['resident MiB after 200 texts']:.0f} MiB over 200."
-    )
-    return f"{text}\n\n{table(header, rows)}"
-
-
 _MEASURED: dict[str, Callable[[Results], str]] = {
     "bench": _bench,
     "bench_gpu": _bench,
-    "scoring": _scoring,
+    "scoring": score_tables.scoring,
     "procedures": _procedures,
     "parity": _parity,
     "families": _families,

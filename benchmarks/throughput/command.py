@@ -22,6 +22,7 @@ def add(commands: Any) -> None:
     bench.add_argument(
         "--sizes", nargs="+", metavar="SIZE", help="items, or data sets x items: 1000 64x1000 (default: the cases' own)"
     )
+    bench.add_argument("--texts", type=int, metavar="N", help="texts of the cases that score texts (default: 24)")
     bench.add_argument("--out", metavar="FILE", help="write the results as JSON, after every case")
     bench.add_argument("--quick", action="store_true", help="small sizes, three rounds: does it work at all?")
     bench.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
@@ -42,6 +43,8 @@ def _run(arguments: argparse.Namespace) -> None:
 
     if arguments.rounds is not None and arguments.rounds < 1:
         raise InputError(f"rounds must be at least 1, got {arguments.rounds}")
+    if arguments.texts is not None and arguments.texts < 2:
+        raise InputError(f"texts must be at least 2, got {arguments.texts}")
     sizes = [parse_size(text) for text in arguments.sizes or ()]
     only = [name.strip() for name in (arguments.only or "").split(",") if name.strip()]
     wanted = suites.chosen(arguments.suite, only)
@@ -54,7 +57,8 @@ def _run(arguments: argparse.Namespace) -> None:
         return
     rounds = arguments.rounds or (3 if arguments.quick else 5)
     say = (lambda text: None) if arguments.quiet else (lambda text: print(text, file=sys.stderr, flush=True))
-    result = report.collect(wanted, Options(rounds=rounds, quick=arguments.quick), sizes, say, arguments.out)
+    options = Options(rounds=rounds, quick=arguments.quick, texts=arguments.texts)
+    result = report.collect(wanted, options, sizes, say, arguments.out)
     if arguments.json:
         report.print_json(result)
     else:

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.throughput import harness, memory
 from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.machine import matmul_flops
-from benchmarks.throughput.peers.torch_models import ONE_PASS, TorchLoop
+from benchmarks.throughput.peers.torch_models import ONE_PASS, TorchScores
 from benchmarks.throughput.random_model import SPECS, forward_flops, sample_texts, save_model, wikimia_lengths
 from tdd.models import checkpoint
 from tdd.scoring.score import score
@@ -67,11 +67,11 @@ def compare(name: str, num_texts: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = save_model(pathlib.Path(folder) / name, 0, spec)
         lm, params, _ = checkpoint.load(path)
-        peer = TorchLoop(path)
+        peer = TorchScores(path)
         # as it was saved: by the model's family, transformers may split words as that family's tokenizer does
         tokenizer = peer.tokenizer = PreTrainedTokenizerFast.from_pretrained(path)
     score_texts = functools.partial(score, (lm, params, tokenizer), texts, ONE_PASS, progress=False)
-    expected, found = peer.one_pass(texts), score_texts()
+    expected, found = peer(texts, ONE_PASS), score_texts()
     errors = {key: float(np.max(np.abs(found[key] / expected[key] - 1))) for key in ONE_PASS}
     if not max(errors.values()) <= TOLERANCE:
         raise Disagreement(f"{name}: scores disagree with the reference loop: {errors}")
@@ -95,7 +95,7 @@ def compare(name: str, num_texts: int, rounds: int) -> dict[str, Any]:
             "matmul": lambda: rates.append(matmul_flops(rounds=3)),
             **steps,
             "tdd": score_texts,
-            "torch": lambda: peer.one_pass(texts),
+            "torch": lambda: peer(texts, ONE_PASS),
         },
         rounds,
     )

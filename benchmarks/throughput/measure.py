@@ -33,6 +33,7 @@ class Options:
       bandwidth: bytes a second of a plain copy on the device; 0 if it was not measured.
       flops: of its matrix product; 0 likewise.
       quick: smaller sizes.
+      texts: that the cases of whole texts score; None: their own number.
     """
 
     rounds: int = 5
@@ -41,6 +42,7 @@ class Options:
     bandwidth: float = 0.0
     flops: float = 0.0
     quick: bool = False
+    texts: int | None = None
 
 
 def measure(case: Case, size: Size, options: Options) -> dict[str, Any]:

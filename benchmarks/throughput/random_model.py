@@ -6,6 +6,7 @@ real text.
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -20,10 +21,11 @@ from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, LearnedP
 __all__ = [
     "GPT2_SMALL",
     "SPECS",
+    "documented_texts",
     "forward_flops",
     "sample_texts",
     "save_model",
-    "three_pass_flops",
+    "weight_shapes",
     "wikimia_lengths",
     "word",
 ]
@@ -31,6 +33,7 @@ __all__ = [
 WIKIMIA_TEXTS = {32: 776, 64: 542, 128: 250, 256: 82}
 TOKENS_PER_WORD = {32: (1.38, 0.13), 64: (1.38, 0.10), 128: (1.38, 0.085), 256: (1.38, 0.075)}
 VOCABULARY, WIDTH, LAYERS, HEADS, POSITIONS = 50_257, 768, 12, 12, 1024
+DOCUMENTED = ("argparse", "asyncio", "collections", "decimal", "json", "logging", "statistics", "typing")
 GPT2_SMALL = DecoderSpec.gpt2(
     vocab_size=VOCABULARY, width=WIDTH, num_layers=LAYERS, num_heads=HEADS, max_length=POSITIONS
 )
@@ -88,39 +91,49 @@ SPECS: Mapping[str, DecoderSpec] = {
 """Name of the family -> its architecture, with the vocabulary of published models."""
 
 
-def three_pass_flops(texts: list[str]) -> float:
-    """Flop of three forward passes over the tokens alone, without padding: products of weights and of attention."""
-    block = 12 * WIDTH**2
-    total = 0.0
-    for text in texts:
-        length = len(text.split())
-        total += 2 * length * LAYERS * block + 2 * LAYERS * 2 * length**2 * WIDTH
-        total += 2 * (length - 1) * WIDTH * VOCABULARY
-    return 3 * total
-
-
 def forward_flops(spec: DecoderSpec, lengths: Sequence[int]) -> float:
     """Flop of one forward pass over sequences of these lengths: products of weights, and of attention as if every token
     saw all before it and none behind; additions and everything elementwise are left out."""
-    attention = spec.attention
-    mixed = attention.num_heads * attention.head_dim
-    if isinstance(spec.mlp, Experts):
-        inner = 3 * spec.mlp.top_k * spec.mlp.width + spec.mlp.num_experts
-    else:
-        inner = spec.mlp.width * (3 if spec.mlp.gated else 2)
-    weights = spec.num_layers * spec.width * (sum(attention.qkv_widths) + mixed + inner)
+    mixed = spec.attention.num_heads * spec.attention.head_dim
+    *layers, (width, vocabulary, _) = weight_shapes(spec)
     tokens, pairs = sum(lengths), sum(n * (n + 1) / 2 for n in lengths)
-    readout = (tokens - len(lengths)) * spec.vocab_size * spec.embedded_width
-    return 2.0 * (tokens * weights + 2 * spec.num_layers * pairs * mixed + readout)
+    weights = sum(rows * columns * count for rows, columns, count in layers)
+    return 2.0 * (tokens * weights + 2 * spec.num_layers * pairs * mixed + (tokens - len(lengths)) * width * vocabulary)
+
+
+def weight_shapes(spec: DecoderSpec) -> list[tuple[int, int, int]]:
+    """(rows, columns, how often a token is multiplied by such a matrix), the readout last."""
+    attention, mlp, width, layers = spec.attention, spec.mlp, spec.width, spec.num_layers
+    gated, used = (True, mlp.top_k) if isinstance(mlp, Experts) else (mlp.gated, 1)
+    shapes = [(width, sum(attention.qkv_widths), layers), (attention.num_heads * attention.head_dim, width, layers)]
+    shapes += [(width, mlp.width, (2 if gated else 1) * used * layers), (mlp.width, width, used * layers)]
+    if isinstance(mlp, Experts):
+        shapes.append((width, mlp.num_experts, layers))
+    return [*shapes, (spec.embedded_width, spec.vocab_size, 1)]
 
 
 def wikimia_lengths(count: int, seed: int = 0) -> np.ndarray:
     """Token counts of `count` texts: words in WikiMIA's shares, tokens a word by its mean and spread."""
     rng = np.random.default_rng(seed)
+    return np.array([max(2, round(n * rng.normal(*TOKENS_PER_WORD[n]))) for n in wikimia_words(count)])
+
+
+def wikimia_words(count: int) -> list[int]:
+    """Word counts of `count` texts in WikiMIA's shares."""
     total = sum(WIKIMIA_TEXTS.values())
     words = [length for length, number in WIKIMIA_TEXTS.items() for _ in range(round(count * number / total))]
-    words = (words + [32] * count)[:count]
-    return np.array([max(2, round(n * rng.normal(*TOKENS_PER_WORD[n]))) for n in words])
+    return (words + [32] * count)[:count]
+
+
+def documented_texts(count: int, seed: int = 1) -> list[str]:
+    """Texts of WikiMIA's word counts in real English: passages of the standard library's documentation."""
+    documented = [importlib.import_module(name) for name in DOCUMENTED]
+    places = [value for module in documented for value in (module, *vars(module).values())]
+    said = dict.fromkeys(str(value.__doc__) for value in places if isinstance(getattr(value, "__doc__", None), str))
+    words = " ".join(said).split()
+    rng = np.random.default_rng(seed)
+    starts = [(int(rng.integers(0, len(words) - n)), n) for n in rng.permutation(wikimia_words(count))]
+    return [" ".join(words[start : start + n]) for start, n in starts]
 
 
 def sample_texts(count: int, lengths: np.ndarray, seed: int = 1, vocabulary: int = VOCABULARY) -> list[str]:

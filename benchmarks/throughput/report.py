@@ -45,7 +45,7 @@ def collect(
         flops=matmul_flops(512 if options.quick else 2048) if "scoring" in wanted else 0.0,
     )
     result: dict[str, Any] = {
-        "command": " ".join(["tdd", *sys.argv[1:]]),
+        "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
         "version": tdd.__version__,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "rounds": options.rounds,

@@ -1,162 +1,250 @@
-"""All eight scores of `tdd.score` beside the usual torch loop: the end-to-end case of the suite `scoring`.
+"""`tdd.score` from texts to scores beside every form of its peers: the end-to-end cases of the suite `scoring`.
 
-Both read the same checkpoint files and make the same three forward passes (text, lowercased text, reference model).
-Agreement is checked before anything is timed, and the machine's matrix product is measured in every round.
+A pretrained model, SmolLM2-135M of a GGUF file, on documentation in English, and GPT-2-small's shape with random
+weights on random words; float32 and bfloat16; two scores, and six from one forward pass. Torch runs one text at a time
+(the loop of public tools), in sorted batches with logits at real tokens only, and in such batches compiled; and
+transformers computes its own loss. First calls come before the rounds: compilation, memory, and the agreement with
+torch in float64 are theirs.
 """
 
 from __future__ import annotations
 
-import gc
+import functools
 import os
 import pathlib
+import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from benchmarks import pretrained
 from benchmarks.throughput import harness, memory
 from benchmarks.throughput.cases import Disagreement
-from benchmarks.throughput.machine import matmul_flops
-from benchmarks.throughput.peers.torch_models import SCORES, TorchLoop
-from benchmarks.throughput.random_model import sample_texts, save_model, three_pass_flops, wikimia_lengths
+from benchmarks.throughput.machine import product_rate
+from benchmarks.throughput.peers.torch_models import ONE_PASS, TorchScores
+from benchmarks.throughput.random_model import (
+    documented_texts,
+    forward_flops,
+    sample_texts,
+    save_model,
+    weight_shapes,
+    wikimia_lengths,
+)
 from tdd.models import checkpoint
+from tdd.models.spec import DecoderSpec
 from tdd.scoring.score import score
-from tdd.scoring.scores import Reference
 
-__all__ = ["compare", "run", "score_texts"]
+__all__ = ["BATCHES", "DTYPES", "FIRST", "SETS", "Way", "bfloat16_bound", "compare", "score_texts", "ways"]
 
+DTYPES = ("float32", "bfloat16")
+SETS = {"two": ("loss", "min_k_plus_plus"), "six": ONE_PASS}
+"""Name -> scores of a call."""
 TOLERANCE = 1e-4
+BATCHES = (8, 16)
+FIRST = "torch, one by one"
+NO_LLAMA = (
+    "not measured: llama-cpp-python has no wheel, that of llama-cpp-py-sync needs glibc 2.38, and that of cyllama for "
+    "Python 3.11 gives the logits of one position only"
+)
+PRODUCT_ROWS = 1024
+_UNIT = 2.0**-8  # the relative error of one rounding to bfloat16, at most
+_ROUNDINGS = 6  # of a layer to its residual stream: two norms, two products, two sums
 
 
-def compare(name: str, texts: list[str], ours: Any, peer: TorchLoop, rounds: int, gate: int = 20) -> dict[str, Any]:
-    """Agreement first, then both in interleaved rounds with the machine's matrix product beside them.
+class Way(NamedTuple):
+    """One form of one side.
+
+    Attributes:
+      dtype: of the weights, one of `DTYPES`.
+      name: "tdd", or the peer and its form.
+      scores: a key of `SETS`, or "loss".
+      call: texts to scores.
+    """
+
+    dtype: str
+    name: str
+    scores: str
+    call: Callable[[], Any]
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others."""
+        return f"{self.dtype}, {self.name}, {self.scores}"
+
+
+def bfloat16_bound(spec: DecoderSpec) -> float:
+    """How far scores in bfloat16 may lie from those in float32, relative to their size.
+
+    Six roundings of every layer enter its residual stream, and three after the last layer, each at most 2^-8 of what it
+    rounds; independent ones add up as the root of their number.
+    """
+    return _UNIT * (_ROUNDINGS * spec.num_layers + 3) ** 0.5
+
+
+def ways(ours: Mapping[str, Any], path: pathlib.Path, texts: Sequence[str]) -> tuple[list[Way], dict[str, str]]:
+    """Every form that runs here, and why others do not.
+
+    Args:
+      ours: type of the weights -> (lm, params, tokenizer).
+      path: the same weights in float32, as torch reads them.
+      texts: to score.
+    """
+    found, skipped = [], {"llama.cpp": NO_LLAMA}
+    for dtype, model in ours.items():
+        peer = TorchScores(path, dtype)
+        for few, names in SETS.items():
+            call = functools.partial(score, model, texts, names, progress=False)
+            found.append(Way(dtype, "tdd", few, call))
+            for batch in (1, *(BATCHES if few == "two" else BATCHES[:1])):
+                name = FIRST if batch == 1 else f"torch, sorted batches of {batch}"
+                found.append(Way(dtype, name, few, functools.partial(peer, texts, names, batch)))
+        name = f"torch.compile, sorted batches of {BATCHES[0]}"
+        if any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))):
+            call = functools.partial(TorchScores(path, dtype, compiled=True), texts, SETS["two"], BATCHES[0])
+            found.append(Way(dtype, name, "two", call))
+        else:
+            skipped[f"{dtype}, {name}"] = "no C++ compiler is installed"
+        found.append(Way(dtype, "transformers' loss, one by one", "loss", functools.partial(peer.labelled_loss, texts)))
+    return found, skipped
+
+
+def compare(
+    name: str, texts: Sequence[str], spec: DecoderSpec, forms: Sequence[Way], exact: Mapping[str, Any], rounds: int
+) -> dict[str, Any]:
+    """First calls with the agreement of all, then interleaved rounds with both libraries' products beside them.
 
     Args:
       name: of the row.
-      texts: to score.
-      ours: (model, reference model), each as `checkpoint.load` returns it.
-      peer: the loop on the same checkpoints.
+      texts: that the forms score.
+      spec: of the model.
+      forms: of `ways`.
+      exact: the scores that they are held against, of `ONE_PASS`.
       rounds: how many.
-      gate: about so many texts are compared.
 
     Raises:
-      Disagreement: a score differs by more than 1e-4 of its size.
+      Disagreement: a score differs from the exact one by more than 1e-4 of its size in float32, and by more than
+        `bfloat16_bound` in bfloat16.
     """
-    counter = harness.TraceCounter()
-    start = time.perf_counter()
-    found = _ours(ours, texts)
-    first = time.perf_counter() - start
-    compiles = counter.stop()
-    step = max(1, len(texts) // gate)
-    expected = peer.scores(texts[::step])
-    errors = {}
-    for score_name in SCORES:
-        got = found[score_name][::step]
-        # the reference score is a difference near 0: its error is relative to the losses that are subtracted
-        scale = expected["loss" if score_name == "reference" else score_name]
-        errors[score_name] = float(np.max(np.abs(got - expected[score_name]) / np.abs(scale)))
-    if max(errors.values()) > TOLERANCE:
-        raise Disagreement(f"{name}: scores disagree with the reference loop: {errors}")
-    rates: list[float] = []
-    calls = {
-        "matmul": lambda: rates.append(matmul_flops(rounds=3)),
-        "tdd": lambda: _ours(ours, texts),
-        "torch": lambda: peer.scores(texts),
-    }
-    seconds = harness.interleaved(calls, rounds)
-    flops = three_pass_flops(texts)
-    shares = [flops / s / rate for s, rate in zip(seconds["tdd"], rates, strict=True)]
+    firsts, peaks, results = _first_calls(forms)
+    errors, bounds = {}, {"float32": TOLERANCE, "bfloat16": bfloat16_bound(spec)}
+    for way in forms:
+        found = {one: np.asarray(results[way.key][one]) for one in SETS.get(way.scores, ("loss",))}
+        errors[way.key] = {one: float(np.max(np.abs(values / exact[one] - 1))) for one, values in found.items()}
+        if not max(errors[way.key].values()) <= bounds[way.dtype]:
+            raise Disagreement(f"{name}: {way.key}: scores disagree with torch's in float64: {errors[way.key]}")
+    rates: dict[tuple[str, str], list[float]] = {(side, dtype): [] for side in ("jax", "torch") for dtype in DTYPES}
+    shapes = weight_shapes(spec)
+
+    def products() -> None:
+        for (side, dtype), values in rates.items():
+            values.append(product_rate(shapes, PRODUCT_ROWS, dtype, side))
+
+    seconds = harness.interleaved({"products": products, **{way.key: way.call for way in forms}}, rounds)
+    own = {dtype: results[f"{dtype}, tdd, two"] for dtype in DTYPES}
+    lengths = (own["float32"].num_tokens + 1).tolist()
+    flops = forward_flops(spec, lengths)
+    rows = []
+    for way in forms:
+        taken = seconds[way.key]
+        beside = seconds[f"{way.dtype}, tdd, {'two' if way.scores == 'loss' else way.scores}"]
+        rate = rates["jax" if way.name == "tdd" else "torch", way.dtype]
+        rows.append(
+            {
+                "dtype": way.dtype,
+                "way": way.name,
+                "scores": way.scores,
+                "texts/s": len(texts) / statistics.median(taken),
+                "time / tdd": harness.ratio(taken, beside),
+                "share of products": statistics.median(flops / s / r for s, r in zip(taken, rate, strict=True)),
+                "first_s": firsts[way.key],
+                "compile_s": max(0.0, firsts[way.key] - statistics.median(taken)),
+                "peak_bytes": peaks[way.key],
+                "largest error": max(errors[way.key].values()),
+                "errors": errors[way.key],
+                "seconds": taken,
+            }
+        )
     return {
         "run": name,
         "texts": len(texts),
-        "tokens": sum(len(text.split()) for text in texts),
-        "tdd texts/s": len(texts) / statistics.median(seconds["tdd"]),
-        "torch texts/s": len(texts) / statistics.median(seconds["torch"]),
-        "ratio": harness.ratio(seconds["torch"], seconds["tdd"]),
-        "tdd GFLOP/s": flops / statistics.median(seconds["tdd"]) / 1e9,
-        "torch GFLOP/s": flops / statistics.median(seconds["torch"]) / 1e9,
-        "matmul GFLOP/s": statistics.median(rates) / 1e9,
-        "share of matmul": statistics.median(shares),
-        "first call s": first,
-        "compiles": compiles,
-        "buckets": len(found.provenance["batch_shapes"]),
-        "padding share": found.provenance["padding_share"],
-        "largest error": max(errors.values()),
-        "errors": errors,
-        "seconds": seconds,
+        "tokens": sum(lengths),
+        "bounds": bounds,
+        "padding share": {
+            **{f"tdd, {dtype}": found.provenance["padding_share"] for dtype, found in own.items()},
+            **{f"torch, batches of {batch}": _padding(lengths, batch) for batch in BATCHES},
+        },
+        "product GFLOP/s": {", ".join(key): statistics.median(values) / 1e9 for key, values in rates.items()},
+        "rows": rows,
         "load average": os.getloadavg()[0],
     }
 
 
-def _ours(models: Any, texts: list[str]) -> Any:
-    scores = {name: Reference(models[1]) if name == "reference" else name for name in SCORES}
-    return score(models[0], texts, scores, progress=False)
+def _first_calls(forms: Sequence[Way]) -> tuple[dict[str, float], dict[str, int | None], dict[str, Any]]:
+    """Seconds, rise of the resident memory and results of the first call of every form."""
+    firsts, peaks, results = {}, {}, {}
+    for way in forms:
+
+        def first(way: Way = way) -> None:
+            start = time.perf_counter()
+            results[way.key] = way.call()
+            firsts[way.key] = time.perf_counter() - start
+
+        peaks[way.key] = memory.peak_during(first)
+    return firsts, peaks, results
 
 
-def _memory_by_texts(models: Any, texts: list[str]) -> dict[str, float]:
-    """Resident memory after scoring 50 texts and after scoring all of them, in MiB above the models."""
-    before = memory.resident_bytes()
-    found = {}
-    for count in (50, len(texts)):
-        _ours(models, sorted(texts, key=len, reverse=True)[:count])
-        found[f"resident MiB after {count} texts"] = (memory.resident_bytes() - before) / 2**20
-        found[f"peak MiB of the process after {count} texts"] = memory.peak_bytes() / 2**20
-    return found
+def _padding(lengths: Sequence[int], batch: int) -> float:
+    """Share of a padded token in sorted batches."""
+    ordered = sorted(lengths, reverse=True)
+    computed = sum(max(ordered[i : i + batch]) * len(ordered[i : i + batch]) for i in range(0, len(ordered), batch))
+    return 1 - sum(lengths) / computed
 
 
-def run(num_texts: int, rounds: int, gate: int = 20, say: Callable[[dict[str, Any]], None] = lambda row: None) -> Any:
-    """Texts of WikiMIA's mix of lengths, texts of 32 tokens, and memory.
+def score_texts(model: str, num_texts: int, rounds: int) -> dict[str, Any]:
+    """The row of `python -m benchmarks throughput scoring`: texts of WikiMIA's lengths under one of two models.
 
     Args:
-      num_texts: of each kind.
+      model: `smollm2`, of the package, or `gpt2`, of random weights.
+      num_texts: how many.
       rounds: interleaved.
-      gate: about so many texts are compared before.
-      say: is told every row.
     """
     with tempfile.TemporaryDirectory() as folder:
-        paths = [save_model(pathlib.Path(folder) / name, seed) for seed, name in enumerate(("a", "b"))]
-        mix = sample_texts(num_texts, wikimia_lengths(num_texts))
-        short = sample_texts(num_texts, np.full(num_texts, 32))
-        ours = tuple(checkpoint.load(path) for path in paths)
-        peer = TorchLoop(*paths)
-        result: dict[str, Any] = {
-            "scores": SCORES,
-            "model": "GPT-2-small-sized, random weights",
-            "tolerance": TOLERANCE,
-            "runs": [],
-        }
-        for name, texts in (("WikiMIA length mix", mix), ("32 tokens", short)):
-            result["runs"].append(compare(name, texts, ours, peer, rounds, gate))
-            say(result["runs"][-1])
-        del peer
-        gc.collect()
-        result["memory"] = _memory_by_texts(ours, mix)
-    return result
-
-
-def score_texts(num_texts: int, rounds: int) -> dict[str, Any]:
-    """The row of `python -m benchmarks throughput scoring`: WikiMIA's mix of lengths."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [save_model(pathlib.Path(folder) / name, seed) for seed, name in enumerate(("a", "b"))]
-        texts = sample_texts(num_texts, wikimia_lengths(num_texts))
-        found = compare("score", texts, tuple(checkpoint.load(path) for path in paths), TorchLoop(*paths), rounds)
-    steady = {name: statistics.median(found["seconds"][name]) for name in ("tdd", "torch")}
+        path, file = pathlib.Path(folder) / "model", None
+        if model == "smollm2":
+            file = pretrained.packaged()
+            texts = documented_texts(num_texts)
+            lm, params, tokenizer = checkpoint.load(file)
+            checkpoint.save(path, lm, params, tokenizer)
+        else:
+            texts = sample_texts(num_texts, wikimia_lengths(num_texts))
+            lm, _, _ = checkpoint.load(save_model(path, 0))
+        ours = {dtype: checkpoint.load(file or path, dtype=dtype) for dtype in DTYPES}
+        exact = TorchScores(path, "float64")(texts, ONE_PASS)
+        forms, skipped = ways(ours, path, texts)
+        found = compare(model, texts, cast(DecoderSpec, lm.spec), forms, exact, rounds)
+    rows = {(row["way"], row["dtype"], row["scores"]): row for row in found["rows"]}
+    own = rows["tdd", "float32", "six"]
     return {
         "items": num_texts,
         "batch": None,
         "unit": "texts",
-        "compile_s": max(0.0, found["first call s"] - steady["tdd"]),
-        "first_s": found["first call s"],
-        "steady_s": steady["tdd"],
-        "per_s": found["tdd texts/s"],
-        "resident_peak_bytes": memory.peak_bytes(),
+        "compile_s": rows["tdd", "float32", "two"]["compile_s"],
+        "first_s": rows["tdd", "float32", "two"]["first_s"],
+        "steady_s": statistics.median(own["seconds"]),
+        "per_s": own["texts/s"],
+        "resident_peak_bytes": own["peak_bytes"],
         "bandwidth_share": None,
-        "matmul_share": found["share of matmul"],
-        "peers": {"torch": {"steady_s": steady["torch"], "ratio": found["ratio"], "share_run": 1.0}},
+        "matmul_share": own["share of products"],
+        "peers": {
+            f"{way} ({dtype})": {"ratio": row["time / tdd"], "share_run": 1.0}
+            for (way, dtype, few), row in rows.items()
+            if few == "six" and way != "tdd"
+        },
         "bars": {},
-        "skipped": {},
+        "skipped": skipped,
         "details": found,
     }

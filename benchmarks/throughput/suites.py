@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from benchmarks.pretrained import PACKAGE
 from benchmarks.throughput import kernels, subprocess_bench, token_cases
 from benchmarks.throughput.cases import Case, Disagreement, Size
 from benchmarks.throughput.measure import Options, measure
@@ -18,7 +19,7 @@ __all__ = ["CASES", "STUDIES", "SUITES", "TEXTS", "Study", "Texts", "chosen", "r
 
 SUITES = ("kernels", "studies", "scoring")
 CASES: dict[str, tuple[Case, ...]] = {"kernels": kernels.CASES, "scoring": token_cases.CASES}
-NUM_TEXTS, NUM_QUICK_TEXTS = 48, 8
+NUM_TEXTS, NUM_QUICK_TEXTS = 24, 8
 
 _QUICK_ITEMS, _QUICK_BATCH = 10_000, 100
 
@@ -47,9 +48,18 @@ class Study:
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """`tdd.score` from texts to scores, in a process of its own; needs torch for its peer."""
+    """`tdd.score` from texts to scores, in a process of its own.
+
+    Attributes:
+      name: what `--only` matches.
+      model: of `benchmarks.throughput.score_texts.score_texts`.
+      needs: packages.
+      about: what is computed.
+    """
 
     name: str
+    model: str
+    needs: tuple[str, ...]
     about: str
 
 
@@ -88,7 +98,10 @@ STUDIES = (
     _joint("jecs_fresh", True, "fresh normal scores", steady=2),
     _joint("jecs_fresh", False, "fresh normal scores", steady=2),
 )
-TEXTS = Texts("score_texts", "eight scores of texts of WikiMIA's lengths under a GPT-2-small-sized model")
+TEXTS = (
+    Texts("score-smollm2", "smollm2", ("torch", PACKAGE), "texts of WikiMIA's lengths under SmolLM2-135M"),
+    Texts("score-gpt2", "gpt2", ("torch",), "the same under a GPT-2-small-sized model with random weights"),
+)
 
 
 def chosen(suite: str, only: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -99,7 +112,7 @@ def chosen(suite: str, only: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """
     if suite not in (*SUITES, "all"):
         raise InputError(f"suite must be one of {', '.join(SUITES)} or all, got {suite!r}")
-    every: dict[str, tuple[Any, ...]] = {**CASES, "studies": STUDIES, "scoring": (*CASES["scoring"], TEXTS)}
+    every: dict[str, tuple[Any, ...]] = {**CASES, "studies": STUDIES, "scoring": (*CASES["scoring"], *TEXTS)}
     wanted = {name: every[name] for name in (SUITES if suite == "all" else (suite,))}
     names = [case.name for cases in wanted.values() for case in cases]
     for start in only:
@@ -129,8 +142,9 @@ def run(
                 yield suite, _study(case, options)
                 continue
             if isinstance(case, Texts):
-                if importlib.util.find_spec("torch") is None:
-                    say(f"{case.name}: skipped, its peer torch is not installed")
+                absent = [name for name in case.needs if importlib.util.find_spec(name) is None]
+                if absent:
+                    say(f"{case.name}: skipped, not installed: {', '.join(absent)}")
                     continue
                 say(case.name)
                 yield suite, _texts(case, options)
@@ -170,9 +184,10 @@ def _study(study: Study, options: Options) -> dict[str, Any]:
 
 
 def _texts(case: Texts, options: Options) -> dict[str, Any]:
-    count = NUM_QUICK_TEXTS if options.quick else NUM_TEXTS
+    count = options.texts or (NUM_QUICK_TEXTS if options.quick else NUM_TEXTS)
     about = {"case": case.name, "items": count, "batch": None}
-    spec = {"study": "score_texts.score_texts", "flags": False, "num_texts": count, "rounds": options.rounds}
+    spec = {"study": "score_texts.score_texts", "flags": False, "model": case.model}
+    spec |= {"num_texts": count, "rounds": options.rounds}
     try:
         return {"case": case.name, **subprocess_bench.in_fresh_process(spec)}
     except RuntimeError as error:

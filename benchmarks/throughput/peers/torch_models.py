@@ -1,7 +1,7 @@
-"""The reference ways with transformers' torch models, float32, one sequence at a time, full log-softmax.
+"""The reference ways with transformers' torch models: full log-softmax, one sequence at a time or sorted batches.
 
-`TorchLoop` is the loop of public membership-inference tools; `TorchOrders` scores the orders of a data set in
-overlapping windows.
+One by one, `TorchScores` is the loop of public membership-inference tools; `TorchOrders` scores the orders of a data
+set in overlapping windows.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import pathlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,30 +18,30 @@ from benchmarks.throughput.peers.tokens import torch_moments
 
 __all__ = [
     "ONE_PASS",
-    "SCORES",
-    "TorchLoop",
     "TorchOrders",
+    "TorchScores",
     "compile_blocks",
     "overlapping",
     "random_torch_model",
+    "scores_of",
+    "token_statistics",
     "torch_model",
 ]
 
 Spans = Sequence[tuple[int, int, int]]
 
-SCORES = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
 ONE_PASS = ("loss", "zlib", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
-"""Those that need no second pass."""
+"""The scores that are compared: those of the usual loops that need one forward pass."""
 
 K = 0.2
 
 
-def torch_model(path: pathlib.Path) -> Any:
-    """transformers' torch model of a checkpoint, float32, in evaluation mode."""
+def torch_model(path: pathlib.Path, dtype: str = "float32") -> Any:
+    """transformers' torch model of a checkpoint, in evaluation mode."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype)).eval()
 
 
 def random_torch_model(model_type: str, config: Mapping[str, Any], dtype: str, device: str) -> Any:
@@ -55,75 +55,113 @@ def random_torch_model(model_type: str, config: Mapping[str, Any], dtype: str, d
     return model.eval()
 
 
-def compile_blocks(model: Any) -> None:
-    """Have torch compile the model's blocks at their first call: one program serves all of them."""
+def compile_blocks(model: Any, *, dynamic: bool = False) -> None:
+    """Have torch compile the model's blocks at their first call: one program serves all of them, and with `dynamic`
+    every shape."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):
-            module.compile(dynamic=False)
+            module.compile(dynamic=dynamic)
 
 
-class TorchLoop:
-    """The reference: transformers' torch model, one text at a time, full log-softmax."""
+class TorchScores:
+    """The scores of one forward pass by transformers' torch model, with its default attention (SDPA).
 
-    def __init__(self, target: pathlib.Path, reference: pathlib.Path | None = None) -> None:
+    Args:
+      path: of a checkpoint.
+      dtype: of its weights; statistics are float32, or float64 with such weights.
+      compiled: compile the model's blocks and the statistics, for every shape at once.
+    """
+
+    def __init__(self, path: pathlib.Path, dtype: str = "float32", *, compiled: bool = False) -> None:
         import torch
         from transformers import AutoTokenizer
 
         self.torch = torch
-        self.target = torch_model(target)
-        self.reference = None if reference is None else torch_model(reference)
-        self.tokenizer = AutoTokenizer.from_pretrained(target)
+        self.model = torch_model(path, dtype)
+        self.tokenizer = AutoTokenizer.from_pretrained(path)
+        self._statistics = token_statistics
+        if compiled:
+            compile_blocks(self.model, dynamic=True)
+            self._statistics = torch.compile(token_statistics, dynamic=True)
 
-    def scores(self, texts: list[str]) -> dict[str, np.ndarray]:
-        """Every score of every text."""
-        rows = [self._scores_of(text) for text in texts]
-        return {name: np.array([row[name] for row in rows]) for name in SCORES}
+    def __call__(self, texts: Sequence[str], names: Sequence[str], batch: int = 1) -> dict[str, np.ndarray]:
+        """Scores of texts, [texts] for each name.
 
-    def one_pass(self, texts: list[str]) -> dict[str, np.ndarray]:
-        """The scores of one forward pass of every text."""
-        rows = [self._one_pass_of(text) for text in texts]
-        return {name: np.array([row[name] for row in rows]) for name in ONE_PASS}
-
-    def _log_softmax(self, model: Any, text: str) -> tuple[Any, Any]:
+        Args:
+          texts: to score.
+          names: of `ONE_PASS`.
+          batch: texts of neighbouring lengths that the model sees at once, padded; logits are formed at real tokens
+            only. One by one, it is the usual loop: all logits of a text.
+        """
         torch = self.torch
-        ids = torch.tensor([self.tokenizer(text)["input_ids"]])
+        ids = [torch.tensor(row) for row in self.tokenizer(list(texts))["input_ids"]]
+        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+        rows: dict[int, Mapping[str, float]] = {}
+        with torch.inference_mode():
+            for start in range(0, len(order), batch):
+                part = order[start : start + batch]
+                for i, found in zip(part, self._parts([ids[i] for i in part], names), strict=True):
+                    rows[i] = scores_of(found, texts[i], names)
+        return {name: np.array([rows[i][name] for i in range(len(ids))]) for name in names}
+
+    def labelled_loss(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """The loss as transformers' documentation has it: `model(input_ids, labels=input_ids).loss`, one by one."""
+        torch = self.torch
         with torch.no_grad():
-            logits = model(ids, use_cache=False).logits[0, :-1]
-        return torch.nn.functional.log_softmax(logits.float(), dim=-1), ids[0, 1:, None]
+            ids = [torch.tensor([self.tokenizer(text)["input_ids"]]) for text in texts]
+            return {"loss": np.array([self.model(row, labels=row).loss.item() for row in ids])}
 
-    def _loss(self, model: Any, text: str) -> float:
-        log_probs, targets = self._log_softmax(model, text)
-        return -log_probs.gather(-1, targets).mean().item()
-
-    def _scores_of(self, text: str) -> dict[str, float]:
-        found = self._one_pass_of(text)
-        return found | {
-            "lowercase": found["loss"] / self._loss(self.target, text.lower()),
-            "reference": found["loss"] - self._loss(self.reference, text),
-        }
-
-    def _one_pass_of(self, text: str) -> dict[str, float]:
+    def _parts(self, ids: Sequence[Any], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Statistics of the tokens of each text of a batch."""
         torch = self.torch
-        log_probs, targets = self._log_softmax(self.target, text)
-        probs = log_probs.exp()
-        taken, mean, deviation = torch_moments(log_probs, probs, targets[:, 0]).values()
-        standard = (taken - mean) / deviation.clamp_min(1e-6)
-        count = max(1, int(K * len(taken)))
+        if len(ids) == 1:
+            logits = self.model(ids[0][None], use_cache=False).logits[0, :-1]
+            yield self._statistics(logits, ids[0][1:], names)
+            return
+        padded = torch.nn.utils.rnn.pad_sequence(list(ids), batch_first=True)
+        mask = torch.arange(padded.shape[1]) < torch.tensor([[len(row)] for row in ids])
+        states = self.model.base_model(padded, attention_mask=mask.long(), use_cache=False).last_hidden_state
+        for row, state in zip(ids, states, strict=True):
+            logits = self.model.get_output_embeddings()(state[: len(row) - 1])
+            yield self._statistics(logits, row[1:], names)
+
+
+def token_statistics(logits: Any, targets: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What scores need of logits [N, V] at targets [N], from a full log-softmax in float32 or wider."""
+    import torch
+
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    log_probs = torch.nn.functional.log_softmax(logits.to(wide), dim=-1)
+    probs = log_probs.exp()
+    found = torch_moments(log_probs, probs, targets)
+    taken = found["log_prob"]
+    if "m_entropy" in names:
         terms = probs * torch.log1p(-probs)
-        own = terms.gather(-1, targets)[:, 0]
-        modified = -(1 - taken.exp()) * taken - (terms.sum(-1) - own)
-        renyi = 2 * torch.logsumexp(0.5 * log_probs, -1)
-        loss = -taken.mean().item()
-        return {
-            "loss": loss,
-            "zlib": loss / len(zlib.compress(text.encode())),
-            "min_k": -taken.sort().values[:count].mean().item(),
-            "min_k_plus_plus": -standard.sort().values[:count].mean().item(),
-            "m_entropy": modified.mean().item(),
-            "max_renyi": renyi.sort(descending=True).values[:count].mean().item(),
-        }
+        own = terms.gather(-1, targets[:, None])[:, 0]
+        found["modified"] = -(1 - taken.exp()) * taken - (terms.sum(-1) - own)
+    if "max_renyi" in names:
+        found["renyi"] = 2 * torch.logsumexp(0.5 * log_probs, -1)
+    return found
+
+
+def scores_of(found: Mapping[str, Any], text: str, names: Sequence[str]) -> dict[str, float]:
+    """Scores of a text from the statistics of its tokens."""
+    taken = found["log_prob"]
+    count = max(1, int(K * len(taken)))
+    loss = -taken.mean().item()
+    ways = {
+        "loss": lambda: loss,
+        "zlib": lambda: loss / len(zlib.compress(text.encode())),
+        "min_k": lambda: -taken.sort().values[:count].mean().item(),
+        "min_k_plus_plus": lambda: (
+            -((taken - found["mu"]) / found["sigma"].clamp_min(1e-6)).sort().values[:count].mean().item()
+        ),
+        "m_entropy": lambda: found["modified"].mean().item(),
+        "max_renyi": lambda: found["renyi"].sort(descending=True).values[:count].mean().item(),
+    }
+    return {name: ways[name]() for name in names}
 
 
 def overlapping(num_tokens: int, context: int) -> list[tuple[int, int, int]]:
