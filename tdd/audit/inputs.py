@@ -113,6 +113,21 @@ def knockoff_column(name: str, knockoff: int) -> str:
     return f"{name} (knockoff {knockoff})"
 
 
+def check_roles(procedure: Procedure, calibration: Any, members: Any) -> None:
+    """Check that there are calibration texts if the procedure needs them, and known members if and only if it does."""
+    if (members is None) == ("members" in procedure.needs):
+        raise InputError(
+            f"members is missing: method {procedure.name!r} with these options needs known members"
+            if members is None
+            else "members are used by proportion=moment and moment_paper of ptdi and ktd:rule=conformal, and by "
+            "combined_score:learn_from=members, only; leave them out"
+        )
+    if calibration is None and "calibration" in procedure.needs:
+        raise InputError(
+            f"calibration is missing: {procedure.name} compares candidates with texts for which the null holds"
+        )
+
+
 def read_inputs(procedure: Procedure, given: Sequence[Any], reading: Reading) -> Inputs:
     """Read all texts, arguments of `tdd.run_audit`, and check that the procedure can use them.
 
@@ -132,15 +147,7 @@ def read_inputs(procedure: Procedure, given: Sequence[Any], reading: Reading) ->
         raise InputError(f"method {name!r} needs a density ratio of each item: score the texts and use tdd select")
     clustered = reading.group_field is not None and isinstance(procedure, PTDI)
     check_clusters_named(procedure, clustered)
-    if (members is None) == ("members" in needs):
-        raise InputError(
-            f"members is missing: method {name!r} with these options needs known members"
-            if members is None
-            else "members are used by proportion=moment and moment_paper of ptdi and ktd:rule=conformal, and by "
-            "combined_score:learn_from=members, only; leave them out"
-        )
-    if calibration is None and "calibration" in needs:
-        raise InputError(f"calibration is missing: {name} compares candidates with texts for which the null holds")
+    check_roles(procedure, calibration, members)
     if calibration is None and calibration_knockoffs:
         raise InputError("calibration_knockoffs were given without calibration, the texts that they paraphrase")
     if knockoff_fields and (knockoffs or calibration_knockoffs):

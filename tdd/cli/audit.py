@@ -289,6 +289,7 @@ def _write_paraphrases(arguments: argparse.Namespace) -> None:
                 raise InputError(f"--{name.replace('_', '-')} is for --paraphraser MODEL; add that or leave it out")
         return
     from tdd.audit.decide import choose
+    from tdd.audit.inputs import check_roles
     from tdd.audit.paraphrase import TABLE, paraphrase
     from tdd.procedures.ktd import KTD
     from tdd.scoring.scores.score import parse_score
@@ -310,6 +311,7 @@ def _write_paraphrases(arguments: argparse.Namespace) -> None:
             option = f"--{name.replace('_', '-')}"
             raise InputError(f"{option} is not possible beside --paraphraser; run tdd paraphrase first")
     _, candidates, calibration = _inputs(arguments)
+    check_roles(procedure, calibration, arguments.members)
     if arguments.out is None or len(arguments.model) > 1:
         raise InputError("--paraphraser needs --out DIR, next to which the paraphrases are kept, and one model")
     reading = {"text_field": arguments.text_field, "id_field": arguments.id_field, "format": arguments.input_format}
@@ -318,7 +320,7 @@ def _write_paraphrases(arguments: argparse.Namespace) -> None:
     if "members_knockoffs" in procedure.needs:
         roles["members"] = arguments.members
     texts = {
-        role: load_texts(source, label_field=arguments.label_field, **reading)
+        role: load_texts(source, label_field=arguments.label_field if role != "members" else None, **reading)
         for role, source in roles.items()
         if source is not None
     }

@@ -466,6 +466,26 @@ def test_an_audit_writes_its_paraphrases_first(service, tmp_path, capsys):
     assert len(service.requests) == asked, "nothing is asked before the audit's options are known to be good"
 
 
+def test_known_members_get_paraphrases_where_the_rule_needs_them(service, tmp_path, capsys):
+    from tdd.demo.data import demo_files
+
+    for name, size in (("texts", 8), ("known", 6), ("members", 3)):
+        rows = [{"id": f"{name}{n}", "text": f"the owl number {n} sat on the mill of {name}"} for n in range(size)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    paths = {name: str(tmp_path / f"{name}.jsonl") for name in ("texts", "known", "members")}
+    command = ["audit", str(demo_files().checkpoint), "--candidates", paths["texts"], "--calibration", paths["known"]]
+    command += ["--score", "loss", "--paraphraser", "writer", "--endpoint", service.address, "--alpha", "0.4"]
+    command += ["--method", "ktd:rule=conformal,proportion=moment", "--out", str(tmp_path / "run"), "--json"]
+    assert main(command) == 2
+    assert "needs known members" in capsys.readouterr().err
+    assert not service.requests
+    assert main([*command, "--members", paths["members"]]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["decision"]["method"] == "ktd/conformal"
+    assert len(service.requests) == 3 * (8 + 6 + 3)  # three paraphrases of each text
+    assert len(table(tmp_path / "run-paraphrases" / "members")) == 3
+
+
 def test_an_answer_with_the_key_is_kept_nowhere(service, tmp_path, monkeypatch):
     monkeypatch.setenv("SERVICE_KEY", KEY)
     service.script = [(200, {}, completion(f"your key is {KEY}")), (401, {}, f"{'x' * 110} {KEY}".encode())]
