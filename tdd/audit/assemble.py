@@ -350,7 +350,7 @@ def _open_points(
         points = ["Whether any candidate was trained on: no verdict is given."]
     elif not decision.num_selected:
         points = ["Nothing was selected, so there is no list whose errors could be counted."]
-    chosen = "that score, level and options were chosen before any result was seen"
+    chosen = f"that {', '.join(['score', *beside, 'level'])} and options were chosen before any result was seen"
     if decision.num_calibration:
         kind = "were not in the training data" if decision.null == "nonmember" else "were in the training data"
         points.append(
@@ -388,11 +388,6 @@ def _open_points(
             "could not be looked for."
             if decision.num_calibration
             else "Only scores were seen: whether texts and knockoffs differ and are of one kind is unknown."
-        )
-    if beside:
-        points.append(
-            f"That {', '.join(beside)} and the options of the scores were fixed before any result was seen is taken "
-            "from whoever ran the audit; no text to score is among these texts."
         )
     if decision.unit == "cluster":
         points.append(

@@ -34,7 +34,6 @@ TAKEN_OUT = tdd.Evidence(
 @pytest.mark.parametrize(
     ("cls", "options", "message"),
     [
-        (tdd.KTD, {"rule": "conformal", "proportion": "moment"}, "members with knockoffs of their own"),
         (tdd.KTD, {"rule": "derandomized", "offset": 0}, "offset=0 is used by"),
         (tdd.KTD, {"offset": 2}, "offset must be 1"),
         (tdd.TD4Eval, {"combine": "cauchy", "rule": "sum"}, "rule is used by"),
