@@ -161,7 +161,7 @@ def _head(
 ) -> Any:
     """The wanted statistics, by name, of the first `count` <= `num_rows` hidden states and targets of [capacity].
 
-    On CPU the bits of a statistic do not depend on which others are wanted with it, but for log_prob alone.
+    The last bits of one may depend on which others are wanted with it.
     """
 
     def on_device(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import rounding
 from decoder_specs import POSITIONS, SPECS, VOCABULARY, perturbed_model
 from word_tokenizer import word_tokenizer
 
@@ -79,8 +80,9 @@ def test_no_program_holds_the_logits_of_a_batch(soft_cap):
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_bits_of_a_statistic_do_not_depend_on_what_else_is_wanted(dtype):
-    """The head's program computes only the statistics that a pass delivers."""
+def test_a_statistic_is_the_same_whatever_else_is_wanted(dtype):
+    """The head's program computes only the statistics that a pass delivers, from the same logits: what may differ is
+    the order of the two sums over the vocabulary that a statistic takes."""
     lm, params = perturbed_model("gpt2")
     params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
     text = np.arange(9, dtype=np.int32)
@@ -103,4 +105,4 @@ def test_bits_of_a_statistic_do_not_depend_on_what_else_is_wanted(dtype):
     ):
         for name, values in found(*wanted).items():
             assert values.shape == (8,)
-            np.testing.assert_array_equal(values, everything[name], name)
+            rounding.assert_close(values, everything[name], roundings=2 * lm.vocab_size)
