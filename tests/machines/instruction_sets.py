@@ -5,6 +5,7 @@
     python tests/machines/instruction_sets.py --list      which it has
 
 Programs are compiled as users compile them. `XLA_FLAGS=--xla_cpu_max_isa=AVX2 python -m pytest` runs every test so.
+XLA calls a library for products, which chooses its instructions by itself; under a set they are XLA's own, if it can.
 """
 
 import argparse
@@ -15,9 +16,14 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+import child_process  # noqa: E402
 
 SETS = {"SSE4_2": "sse4_2", "AVX2": "avx2", "AVX512": "avx512f"}
 """XLA's names, the narrowest first, and the flag of /proc/cpuinfo."""
+
+OWN_PRODUCTS = "--xla_cpu_experimental_ynn_fusion_type="
 
 FOLDERS = ("contract", "procedures", "models", "scoring", "kernels/test_online_conformal.py")
 CHOSEN = "(golden or test_reference or parity or masked_scores or bits) and not record_is_torch"
@@ -31,8 +37,8 @@ def available(cpuinfo):
 
 def run(name, options):
     """(exit status, seconds, the last line of pytest) under an instruction set, or under the processor's own."""
-    set_flag = f"--xla_cpu_max_isa={name}" if name in SETS else ""
-    environment = {**os.environ, "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {set_flag}".strip()}
+    flags = (f"--xla_cpu_max_isa={name}", *child_process.known(OWN_PRODUCTS)) if name in SETS else ()
+    environment = {**os.environ, "XLA_FLAGS": " ".join([os.environ.get("XLA_FLAGS", ""), *flags]).strip()}
     chosen = ("-m", "slow or not slow", "-k", CHOSEN, "--compilation", "full", "--dist", "load")
     started = time.perf_counter()
     done = subprocess.run(

@@ -5,6 +5,7 @@ import sys
 import family_files
 import gguf_files
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -126,8 +127,18 @@ def test_long_contexts_of_phi3(tmp_path):
     np.testing.assert_allclose(found.scaling.amplitude, positions.scaling.amplitude, rtol=np.finfo(np.float32).eps)
 
 
+def converts_to_float16():
+    """Not under SSE4_2: XLA calls a function there that it does not have."""
+    try:
+        return bool(jnp.float32(1).astype(jnp.float16))
+    except jax.errors.JaxRuntimeError:
+        return False
+
+
 @pytest.mark.parametrize("kind", ["F16", "BF16"])
 def test_types_of_16_bits_are_kept(tmp_path, kind):
+    if kind == "F16" and not converts_to_float16():
+        pytest.skip("XLA converts nothing to float16 for this instruction set")
     dtype = {"F16": "float16", "BF16": "bfloat16"}[kind]
     _, params, _ = load(gguf_files.write_family(tmp_path / "model.gguf", "llama", kind=kind))
     _, exact, _ = load(gguf_files.write_family(tmp_path / "exact.gguf", "llama"))
