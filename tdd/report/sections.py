@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -243,13 +244,28 @@ class _Fitted:
         wide = options.update(width=10_000)
         if console.measure(framed, options=wide).maximum <= options.max_width:
             yield framed
-        elif (
-            console.measure(open_, options=wide).minimum <= options.max_width
-            and console.measure(open_, options=wide).maximum <= _HIGHEST * options.max_width
-        ):
-            yield open_
-        else:
+            return
+        size = console.measure(open_, options=wide)
+        if size.minimum > options.max_width or size.maximum > _HIGHEST * options.max_width:
             yield self._row_by_row()
+            return
+        least = self._widths(str.split)
+        widths, spare = self._widths(str.splitlines), options.max_width - (size.minimum - sum(least))
+        while sum(widths) > spare and widths != least:  # the widest that can be narrower
+            widest = max((width, place) for place, width in enumerate(widths) if width > least[place])[1]
+            widths[widest] -= 1
+        for column, width in zip(open_.columns, widths, strict=True):
+            column.width = width
+        yield open_
+
+    def _widths(self, parts: Callable[[str], Sequence[str]]) -> list[int]:
+        """Of each column, the longest part of its name and cells; numbers are whole."""
+        found = []
+        for place, column in enumerate(self.table.columns):
+            cells = [printable(row.cells[place]) for row in self.table.rows]
+            pieces = cells if column.number else [piece for cell in cells for piece in parts(cell)]
+            found.append(max(map(cell_len, [*parts(printable(column.name)), *pieces]), default=0))
+        return found
 
     def _row_by_row(self) -> RichTable:
         table = RichTable(show_header=False, box=None)

@@ -81,6 +81,21 @@ def test_equal_reports_give_equal_bytes(tmp_path):
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
+@pytest.mark.parametrize("width", range(40, 124, 4))
+def test_numbers_and_names_are_whole_in_the_table_of_the_demonstration(width):
+    """Too narrow for one of them, a table goes row by row; else columns that can spare room give it up."""
+    from rich.console import Console
+
+    names = ("level", "selected", "false", "FDP", "power", "mean FDP ± s.e.", "mean power")
+    columns = (Column("score"), *(Column(name, number=True) for name in names))
+    cells = ("min_k_plus_plus", "0.05", "139", "6", "0.043", "0.760", "0.051 ± 0.001", "0.736")
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(to_terminal(Report("t", "v", (Table("title", columns, (Row(cells),)),))))
+    shown = console.export_text().split()
+    for word in " ".join([*cells, *names]).split():
+        assert word in shown
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_numbers_are_whole_in_any_terminal(width):
     from rich.console import Console
