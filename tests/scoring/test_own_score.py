@@ -322,7 +322,7 @@ def test_an_audit_and_the_commands_know_it(model, tmp_path, monkeypatch, capsys)
     audit = tdd.run_audit(model, suspects, known, alpha=0.2, score=Relief(before=UNSEEN), progress=False)
     np.testing.assert_allclose(audit.items["relief"], [expected(model, text) for text in suspects], rtol=1e-5)
     assert audit.run["options"]["before"] == tdd.load_texts(UNSEEN).sha256
-    assert any("That before" in point for point in audit.run["open_points"])
+    assert any("that score, before, level and options" in point for point in audit.run["open_points"])
 
     from tdd.models.checkpoint import save
 
