@@ -245,8 +245,8 @@ def warnings_of(
         warnings.append(
             f"selected candidates have p-values up to {decision.threshold:.2g}: the procedure estimates that a "
             f"fraction of {decision.proportion:.2f} of the candidates are {found} and multiplies the p-values by the "
-            "rest, so that adjusted p-values can be below them. The list as a whole keeps its error rate; a single "
-            f"item with a large p-value is not shown to be {single}{remedy}"
+            "remaining fraction, so that adjusted p-values can be below them. The list as a whole keeps its error "
+            f"rate; a single item with a large p-value is not shown to be {single}{remedy}"
         )
     if decision.guarantee.kind == "asymptotic":
         warnings.append(f"the guarantee of {decision.method} is asymptotic: not proven for finite samples")

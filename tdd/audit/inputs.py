@@ -119,8 +119,8 @@ def check_roles(procedure: Procedure, calibration: Any, members: Any) -> None:
         raise InputError(
             f"members is missing: method {procedure.name!r} with these options needs known members"
             if members is None
-            else "members are used by proportion=moment and moment_paper of ptdi and ktd:rule=conformal, and by "
-            "combined_score:learn_from=members, only; leave them out"
+            else "members are used only by proportion=moment and moment_paper of ptdi and ktd:rule=conformal, and by "
+            "combined_score:learn_from=members; leave them out"
         )
     if calibration is None and "calibration" in procedure.needs:
         raise InputError(

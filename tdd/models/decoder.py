@@ -130,19 +130,21 @@ def _forward(spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCa
     each layer again. There the scan slices their bits.
     """
 
-    def of_bits(params: Any, *rest: Any) -> jax.Array:
-        bits = {
-            name: jax.tree.map(lambda leaf: lax.bitcast_convert_type(leaf, jnp.uint16), params[name])
-            for name, *_ in spec.runs
-        }
-        decoder = _Decoder(spec, of_bits=True)
-        return decoder.apply({"params": {**params, **bits}}, rest[0], None, rest[1])[0]  # type: ignore[return-value]
+    plain = functools.partial(_plain_forward, spec)
 
-    return lax.platform_dependent(params, embedded, past, cpu=of_bits, default=functools.partial(_plain_forward, spec))
+    def of_bits(params: Any, *given: Any) -> jax.Array:
+        stacks = {name: params[name] for name, *_ in spec.runs}
+        bits = jax.tree.map(lambda leaf: lax.bitcast_convert_type(leaf, jnp.uint16), stacks)
+        return plain({**params, **bits}, *given, of_bits=True)
+
+    return lax.platform_dependent(params, embedded, past, cpu=of_bits, default=plain)
 
 
-def _plain_forward(spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCache | None) -> jax.Array:
-    return _Decoder(spec).apply({"params": params}, embedded, None, past)[0]  # type: ignore[return-value]
+def _plain_forward(
+    spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCache | None, *, of_bits: bool = False
+) -> jax.Array:
+    decoder = _Decoder(spec, of_bits=of_bits)
+    return decoder.apply({"params": params}, embedded, None, past)[0]  # type: ignore[return-value]
 
 
 _forward.defvjp(

@@ -48,7 +48,7 @@ def audit_report(
 ) -> Report:
     """The report of a run from run.json, items.csv and calibration.csv; without items no list and no pictures."""
     decision, stands = run["decision"], run["verdict"]["stands"]
-    sections = caveats(run["decision"]["guarantee"]["assumes"], run["open_points"], capital(run["warnings"]))
+    sections = caveats(decision["guarantee"]["assumes"], run["open_points"], capital(run["warnings"]))
     sections.insert(2, _decided(run))
     sections.insert(0, _how_to_read(run))
     if stands and items is not None:

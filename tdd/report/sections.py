@@ -20,8 +20,6 @@ from tdd.validate import printable
 Tone = Literal["plain", "good", "warning", "bad", "strong"]
 _HIGHEST = 4
 _EXCERPT = 40
-_WORD = 20
-"""Longest word that a table does not break, numbers apart."""
 _STYLES = {"plain": "", "good": "green", "warning": "yellow", "bad": "bold red", "strong": "bold"}
 
 
@@ -284,15 +282,12 @@ class _Fitted:
             padding=(0, 1) if lines is box.HEAVY_HEAD else (0, 1, 0, 0),
             pad_edge=lines is box.HEAVY_HEAD,
         )
-        for place, column in enumerate(self.table.columns):
-            cells = [row.cells[place] for row in self.table.rows]
-            words = cells if column.number else [word for cell in cells if not column.excerpt for word in cell.split()]
-            longest = max(map(len, words), default=0)
+        for column, least in zip(self.table.columns, self._widths(str.split), strict=True):
             table.add_column(
                 plain_text(column.name),
                 justify="right" if column.number else "left",
                 overflow="fold",
-                min_width=longest if column.number else min(longest, _WORD),
+                min_width=least,
             )
         for row in self.table.rows:
             if row.ruled:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import rounding
-from decoder_specs import assert_logits, perturbed_params, roundings
+from decoder_specs import SPECS, assert_logits, perturbed_model, perturbed_params, roundings
 
 from tdd.models import attention, decoder
 from tdd.models.checkpoint import load
@@ -255,6 +255,24 @@ def test_weights_in_bfloat16_are_sliced_as_they_are(tokens):
     assert all(np.any(leaf) for leaf in jax.tree.leaves(found[0]["layers"]))
     texts = [jax.jit(of).lower(params, embedded).compile().as_text() for of in (ours, plain)]
     assert ["f32[3,16,48]" in text for text in texts] == [False, True]
+
+
+@pytest.mark.slow("long")
+@pytest.mark.parametrize("name", SPECS)
+def test_every_kind_of_block_is_sliced_so(name, tokens):
+    lm, params = perturbed_model(name)
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    past = lm.prefix(params, tokens[:1, :3])
+    embedded = decoder.embed(lm.spec, params, tokens[:, 3:9])
+    for before in (None, past):
+        ours, plain = (
+            jax.jit(functools.partial(of, lm.spec))(params, embedded)
+            for of in (
+                lambda *given, before=before: decoder.trunk(*given, past=before),
+                lambda *given, before=before: decoder._plain_forward(*given, before),
+            )
+        )
+        np.testing.assert_array_equal(ours, plain)
 
 
 def test_an_id_beyond_the_vocabulary_is_nan(model):

@@ -9,9 +9,9 @@ from pages import HOSTILE, Reader
 from rich.console import Console
 
 from tdd.audit.select import select
-from tdd.report.audit import audit_report, demo_table
+from tdd.report.audit import audit_report
 from tdd.report.page import to_html, to_markdown
-from tdd.report.sections import Figure, Help, Report, Table, to_terminal
+from tdd.report.sections import Figure, Help, Table, to_terminal
 from tdd.runs.portable import typed_command
 
 
@@ -151,18 +151,6 @@ def test_too_few_items_for_any_selection_are_said_first():
     enough = select({"role": roles, "loss": [*range(20, 320, 20), *range(300)]}, alpha=0.1)
     assert enough.run["outcome"].startswith("None of 15 candidates is selected")
     assert "no selection was possible" not in enough.run["outcome"]
-
-
-def test_words_of_tables_are_not_broken(capsys):
-    """Names of scores stay whole beside numbers at 80 columns, where the table of the demonstration is wide."""
-    row = {
-        "score": "min_k_plus_plus", "alpha": 0.05, "num_selected": 137, "num_false": 9, "fdp": 0.066, "power": 0.7,
-        "mean_fdp": 0.048, "se_fdp": 0.001, "mean_power": 0.744,
-    }  # fmt: skip
-    Console(width=80, highlight=False).print(to_terminal(Report("title", "", (demo_table([row]),))))
-    shown = capsys.readouterr().out
-    assert "min_k_plus_plus " in shown
-    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_the_error_rate_of_a_list_is_not_that_of_its_items(audit):

@@ -6,6 +6,7 @@ import re
 import pytest
 from pages import HOSTILE, Reader
 
+from tdd.report.audit import demo_table
 from tdd.report.page import to_html, write_page
 from tdd.report.sections import Column, Facts, Figure, Paragraph, Points, Report, Row, Table, to_terminal
 
@@ -86,14 +87,15 @@ def test_numbers_and_names_are_whole_in_the_table_of_the_demonstration(width):
     """Too narrow for one of them, a table goes row by row; else columns that can spare room give it up."""
     from rich.console import Console
 
-    names = ("level", "selected", "false", "FDP", "power", "mean FDP ± s.e.", "mean power")
-    columns = (Column("score"), *(Column(name, number=True) for name in names))
-    cells = ("min_k_plus_plus", "0.05", "139", "6", "0.043", "0.760", "0.051 ± 0.001", "0.736")
+    row = {"score": "min_k_plus_plus", "alpha": 0.05, "num_selected": 137, "num_false": 9, "fdp": 0.066, "power": 0.7}
+    table = demo_table([row | {"mean_fdp": 0.048, "se_fdp": 0.001, "mean_power": 0.744}])
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(to_terminal(Report("t", "v", (Table("title", columns, (Row(cells),)),))))
-    shown = console.export_text().split()
-    for word in " ".join([*cells, *names]).split():
-        assert word in shown
+    console.print(to_terminal(Report("t", "v", (table,))))
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= max(width, 60)
+    names = [column.name for column in table.columns]
+    for word in " ".join([*names, *table.rows[0].cells]).split():
+        assert word in shown.split()
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

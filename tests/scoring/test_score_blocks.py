@@ -17,7 +17,7 @@ from benchmarks.aot.hlo import Module
 from tdd.records import Texts
 from tdd.scoring import programs, run, tasks
 from tdd.scoring import score as driver
-from tdd.scoring.buckets import plan
+from tdd.scoring.buckets import most_buckets, plan
 from tdd.scoring.devices import find_devices
 from tdd.scoring.inputs import Deferred, Model
 from tdd.scoring.token_stats import Tiling
@@ -321,6 +321,18 @@ def test_one_block_is_made_ahead_and_no_more():
         assert item == place
         assert len(made) <= place + 2
     assert made == [*range(6)]
+
+
+def test_a_cpu_has_more_shapes_and_less_padding():
+    """Of a run whose padding more than pays for their compilation."""
+    rows = {"text": np.random.default_rng(0).integers(2, 400, 4000)}
+    found = {}
+    for platform in ("cpu", "gpu"):
+        batches = plan(rows, token_budget=2048, max_buckets=most_buckets(platform), limit=512)
+        padding = 1 - rows["text"].sum() / sum(batch.num_tokens for batch in batches)
+        found[platform] = len({batch.shape for batch in batches}), padding
+    assert found["gpu"][0] == 8 < found["cpu"][0] <= 24
+    assert found["cpu"][1] < found["gpu"][1] / 1.5
 
 
 def test_later_blocks_take_the_shapes_of_earlier_ones():
