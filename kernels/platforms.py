@@ -97,8 +97,12 @@ def one_device() -> Iterator[None]:
 
 
 def fused_on(platform: str) -> bool:
-    """Whether a fused kernel may be traced for "gpu" or "tpu": XLA cannot divide one between devices."""
-    return _one_device.get() and platform in _accelerators()
+    """Whether a fused kernel may be traced for "gpu" or "tpu": XLA cannot divide one between devices.
+
+    Those for GPUs are written in Triton, which compiles for none before Ampere.
+    """
+    known = platform != "gpu" or all_gpus_since_ampere()
+    return known and _one_device.get() and platform in _accelerators()
 
 
 @functools.lru_cache(maxsize=1)

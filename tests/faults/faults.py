@@ -466,11 +466,25 @@ METHODS = (
         ("tests/procedures/test_shift.py",),
     ),
     Fault(
-        "resample: the rows of a step are put upside down",
-        "kernels/resample.py",
+        "fill_down: the rows of a step are put upside down",
+        "kernels/fill_down.py",
         "jnp.stack(column[::-1])",
         "jnp.stack(column)",
         ("tests/kernels/test_resample.py",),
+    ),
+    Fault(
+        "fill_down: all programs of the kernel fill the lanes of the first",
+        "kernels/fill_down.py",
+        "pl.ds(pl.program_id(0) * _BLOCK, _BLOCK)",
+        "pl.ds(0, _BLOCK)",
+        ("tests/kernels/test_resample.py",),
+    ),
+    Fault(
+        "tally: copies of a histogram share their first bins",
+        "kernels/tally.py",
+        "place = place * copies + jnp.arange(lanes, dtype=jnp.int32) % copies",
+        "place = place + jnp.arange(lanes, dtype=jnp.int32) % copies",
+        ("tests/kernels/test_tally.py",),
     ),
     Fault(
         "joint: the items of the last, shorter step are left out",
@@ -1179,8 +1193,8 @@ MODELS = (
     Fault(
         "platforms: a kernel in a program of several devices",
         "kernels/platforms.py",
-        "return _one_device.get() and platform in _accelerators()",
-        "return platform in _accelerators()",
+        "return known and _one_device.get() and platform in _accelerators()",
+        "return known and platform in _accelerators()",
         ("tests/portability/test_lowering.py",),
     ),
     Fault(
