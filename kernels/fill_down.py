@@ -97,6 +97,7 @@ def _fused(
     interpret: bool = False,
 ) -> tuple[Any, tuple[jax.Array, ...]]:
     from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton
 
     leaves, structure = jax.tree.flatten((state, fixed, tables))
     states, state_structure = jax.tree.flatten(state)
@@ -121,7 +122,14 @@ def _fused(
 
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in states]
     shapes += [jax.ShapeDtypeStruct((rows, lanes), kind) for kind in kinds]
-    outputs = pl.pallas_call(kernel, grid=(lanes // _BLOCK,), out_shape=shapes, interpret=interpret, name="fill_down")(
-        *leaves
-    )
+    outputs = pl.pallas_call(
+        kernel,
+        grid=(lanes // _BLOCK,),
+        out_shape=shapes,
+        compiler_params=None
+        if interpret
+        else triton.CompilerParams(num_warps=_BLOCK // 32),  # or some JAX takes Mosaic
+        interpret=interpret,
+        name="fill_down",
+    )(*leaves)
     return jax.tree.unflatten(state_structure, outputs[: len(states)]), tuple(outputs[len(states) :])
