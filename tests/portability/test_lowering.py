@@ -168,7 +168,7 @@ def test_tables_of_a_study_take_one_kernel_on_one_gpu(monkeypatch):
     draw = functools.partial(resample.draw, jax.tree.map(jnp.asarray, pool), resample_pool.half_split(4, 5))
 
     def fused(draw, lanes, platform="cuda"):
-        text = lowered(draw, (jnp.zeros((2, lanes), jnp.uint32),), platform)
+        text = lowered(lambda words: draw(words), (jnp.zeros((2, lanes), jnp.uint32),), platform)
         assert set(complaints(text)) <= {"__gpu$xla.gpu.triton"}
         return "xla.gpu.triton" in text
 
