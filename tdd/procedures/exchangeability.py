@@ -138,7 +138,7 @@ def exchangeability(
     Returns:
       `ExchangeabilityResult`. Concrete input is tested in float64 (ties: within 100 epsilons of the sum of magnitudes,
       4 epsilons of the narrower type for float32 input); traced input in its own type. Cost: O(r k) and O(num_draws r)
-      for the draws: 15 ms for 99,999 draws at r = k = 50 on two CPU cores.
+      for the draws.
 
     Raises:
       InputError: wrong shapes, infinite values, no shard or shuffle, unknown options, a missing key.
