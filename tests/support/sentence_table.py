@@ -42,7 +42,7 @@ audit/pictures.py: ImageItems 1
 audit/preparation.py: preparation 1, _warning 1, _counts 1, _FIRST 1, _LAST 2, _CATEGORIES 7, _CHARACTERS 2, _PATTERNS
   6, _first_class 1, _last_class 2, _PHRASES 2, _OF_LENGTH 2, _COPIES 1
 audit/samples.py: SampleItems 1
-exchange/data.py: TEMPLATES 1, _template_fields 1, Shards 2
+exchange/data.py: Shards 2
 exchange/run.py: run_exchange 1
 exchange/structure.py: sortedness 1
 exchange/summary.py: _SEEN 4, _FIELD 1, outcome 2, run_warnings 4, open_points 9, _outcome_of_one 4, _of_copies 2,
