@@ -108,9 +108,13 @@ DIFFERENCES = [
         "counterexamples: .607 at level .6 for n = 9, m = 6",
     ),
     Difference(
-        "tdd.jecs", "JECS", "appendix D.1", "the density above tau is that of the k-th smallest p-value",
-        "its whole group of ties counts, and grid points with fewer than ten p-values above them are passed over",
-        "conformal p-values lie on a lattice; without any grid point the selection is that of tdd.jmcs",
+        "tdd.jecs", "JECS", "section 3.3", "the density above tau is estimated from the k nearest p-values",
+        "the whole group of ties of the k-th one counts", "conformal p-values lie on a lattice: many are equal",
+    ),
+    Difference(
+        "tdd.jecs", "JECS", "appendix D.1", "tau is any point of the grid",
+        "points with fewer than ten p-values above them are passed over",
+        "fewer have at most three neighbours; where no point is left the selection is that of tdd.jmcs",
     ),
 ]  # fmt: skip
 
@@ -201,7 +205,8 @@ def jecs(
     = 10,000 and still .12 for n = m = 20,000. `jmcs` holds in finite samples; its rule "storey" has almost the same
     power there.
 
-    Differs from the paper (`DIFFERENCES`): appendix D.1, with whole groups of ties and at least ten p-values above tau.
+    Differs from the paper (`DIFFERENCES`): section 3.3, where whole groups of ties count; appendix D.1, with at least
+    ten p-values above tau.
 
     Args:
       calibration: [K, n] loss-like scores (lower = more member-like) of items that every model was trained on.
