@@ -5,7 +5,7 @@ guarantee of the procedure that it names. All other sentences state counts, fact
 """
 
 FACTS = """
-report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 3, demo_table 1, _decided 4, _origin 1, _pictures 6,
+report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 3, demo_table 1, _decided 4, _origin 1, _pictures 7,
   _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _GLOSSARY 10, _KNOCKOFF 1,
   _AUC 1, _OF_TRUTH 2, _proportion 1
 report/audit_plots.py: bounds 1
