@@ -105,7 +105,7 @@ DIFFERENCES = [
     Difference(
         "tdd.jmcs", "JECS", "eq. 12", "GCR <= alpha in finite samples",
         "claimed for models that are independent given the labels; alpha (1 + ... + 1/m) and \"by\" in any case",
-        "counterexamples: .607 at level .6 for n = 9, m = 6",
+        "counterexample: 3/4 at level 2/3 for n = m = 2",
     ),
     Difference(
         "tdd.jecs", "JECS", "section 3.3", "the density above tau is estimated from the k nearest p-values",
@@ -138,7 +138,7 @@ def jmcs(
     model's scores of the calibration items and of the candidates it was trained on are exchangeable, and, for "bh" and
     "storey", if the scores of an item under different models are independent given its labels:
       "bh": BH at alpha; GCR <= alpha·m0/m. Without independence the bound is alpha·(1 + ... + 1/m), and alpha itself is
-        exceeded in examples (3/4 at 2/3 for n = m = 2, .607 at .6 for n = 9, m = 6), by little at small levels.
+        exceeded in an example: 3/4 at 2/3 for n = m = 2.
       "storey": BH at alpha/pi0, pi0 = (1 + #{P_j >= lambda})/(m (1 - lambda)), uncapped; GCR <= alpha, and no bound
         without independence. Stronger if most candidates are clean, weaker if many are contaminated: their P_j lie near
         1, and pi0 exceeds 1.

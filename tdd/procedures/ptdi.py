@@ -95,7 +95,7 @@ DIFFERENCES = [
     Difference(
         "tdd.ptdi", "PTDI", "proposition 1", "the region holds exactly the fraction eta of the calibration scores",
         "the denominator of eq. 12 is the fraction that it does hold",
-        "with ties that is less than eta, and with eta the FDR is .27 to .29 at level .1",
+        "with ties that is less than eta, and with eta the FDR is .27 at level .1",
     ),
     Difference(
         "tdd.ptdi", "PTDI", "eq. 13", "the moment estimate is clipped to [0, 1)",
