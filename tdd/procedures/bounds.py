@@ -180,8 +180,7 @@ def fdp_bounds(
       mask: [m] bool, True = real item.
 
     Returns:
-      `FdpBounds`. NaN scores are left out of n and m. Cost: O(m + n) and one sort of n, and u_k, once for all data sets
-      of one size (`fdp_template`).
+      `FdpBounds`. NaN scores are left out of n and m. Cost: O(m + n), one sort of n, and that of `fdp_template`.
 
     Raises:
       InputError: wrong shapes (scores of several detectors included), infinite scores, no calibration items, neither

@@ -1,4 +1,4 @@
-"""A labelled pool: the design that splits it anew, and PTDI in one pass a split, `tdd.study.resample`."""
+"""A labelled pool: the design that splits it anew, and PTDI without a sort of each split, `tdd.study.resample`."""
 
 from __future__ import annotations
 
