@@ -68,7 +68,7 @@ def hashed_bits(words: Any, counter: jax.Array) -> jax.Array:
 
 
 def threefry_bits(words: Any, counter: jax.Array) -> jax.Array:
-    """`hashed_bits` by JAX's threefry, to compare with: several times slower."""
+    """`hashed_bits` by JAX's threefry, to compare with."""
     keys = jax.random.wrap_key_data(jnp.stack([words[0], words[1]], axis=1), impl="threefry2x32")
     return jax.vmap(lambda key: jax.random.bits(jax.random.fold_in(key, counter)))(keys)
 

@@ -183,7 +183,7 @@ class LanguageModel:
       readout: `(params) -> [V, D]`, so that logits = cap(hidden @ readout.T), or None.
       soft_cap: c in logits = c tanh(z / c), or None.
       grad_sqnorm: `(params, tokens [B, T], mask [B, T]) -> GradSqNorms`, of the sum of -log p over the targets that the
-        mask marks, faster than one example at a time; or None.
+        mask marks, of all examples at once; or None.
       prefix: `(params, tokens [1, P], num_real=None) -> cache`, what a prefix leaves behind for the tokens after it;
         its first `num_real` tokens count, the others are padding. A tree of arrays; or None.
       hidden_after: `(params, cache, tokens [B, T]) -> [B, T, D]`: `hidden` of tokens that all follow that prefix; or
