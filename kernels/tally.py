@@ -82,25 +82,31 @@ def update(
     sums = jnp.stack([jnp.sum(half, axis=-1, dtype=jnp.uint32) for half in halves], axis=-1)
     bins = jnp.rint(values * BINS).astype(jnp.int32)
     rows = bins.reshape(-1, bins.shape[-1])
-    histogram = tally.histogram + _histogram(rows, counted).reshape(tally.histogram.shape)
+    histogram = _counted(tally.histogram.reshape(-1, BINS + 1), rows, counted).reshape(tally.histogram.shape)
     return Tally(tally.repetitions + jnp.sum(counted, dtype=jnp.uint32), tally.sums + sums, histogram)
 
 
-def _histogram(bins: jax.Array, counted: jax.Array) -> jax.Array:
-    """[rows, 1025] uint32 sums of `counted` [L] by the bins [rows, L].
+def _counted(histogram: jax.Array, bins: jax.Array, counted: jax.Array) -> jax.Array:
+    """A histogram [rows, 1025] with `counted` [L] added at the bins [rows, L].
 
     On a GPU repetitions take turns in adding to several copies: most of a row lie in few bins, whose additions would
     wait for one another.
     """
-    copies = min(_COPIES, max(1, _MOST_NUMBERS // (bins.shape[0] * (BINS + 1))))
-    once, spread = (functools.partial(_sums_by_bin, number) for number in (1, copies))
-    return jax.lax.platform_dependent(bins, counted, cuda=spread, rocm=spread, default=once)
+    copies = min(_COPIES, max(1, _MOST_NUMBERS // histogram.size))
+    spread = functools.partial(_in_copies, copies)
+    return jax.lax.platform_dependent(histogram, bins, counted, cuda=spread, rocm=spread, default=_in_place)
 
 
-def _sums_by_bin(copies: int, bins: jax.Array, counted: jax.Array) -> jax.Array:
-    rows, lanes = bins.shape
-    place = jnp.arange(rows, dtype=jnp.int32)[:, None] * (BINS + 1) + bins
-    place = place * copies + jnp.arange(lanes, dtype=jnp.int32) % copies
+def _in_place(histogram: jax.Array, bins: jax.Array, counted: jax.Array) -> jax.Array:
+    place = jnp.arange(bins.shape[0], dtype=jnp.int32)[:, None] * (BINS + 1) + bins
     weights = jnp.broadcast_to(counted, bins.shape).ravel()
-    sums = jnp.zeros(rows * (BINS + 1) * copies, jnp.uint32).at[place.ravel()].add(weights)
-    return sums.reshape(rows, BINS + 1, copies).sum(-1, dtype=jnp.uint32)
+    return histogram.ravel().at[place.ravel()].add(weights).reshape(histogram.shape)
+
+
+def _in_copies(copies: int, histogram: jax.Array, bins: jax.Array, counted: jax.Array) -> jax.Array:
+    turn = jnp.arange(bins.shape[1], dtype=jnp.int32) % copies
+    empty = jnp.zeros((bins.shape[0], (BINS + 1) * copies), jnp.uint32)
+    place = jnp.arange(bins.shape[0], dtype=jnp.int32)[:, None] * empty.shape[1] + bins * copies + turn
+    weights = jnp.broadcast_to(counted, bins.shape).ravel()
+    sums = empty.ravel().at[place.ravel()].add(weights).reshape(*histogram.shape, copies)
+    return histogram + sums.sum(-1, dtype=jnp.uint32)

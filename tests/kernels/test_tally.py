@@ -1,6 +1,7 @@
 """Exact statistics of repetitions."""
 
 import fractions
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -106,12 +107,13 @@ def test_the_sums_hold_as_many_repetitions_as_they_say():
     assert int(found.histogram[0, tally.BINS]) == tally.MAX_REPETITIONS
 
 
-@pytest.mark.parametrize("copies", [1, 32])
-def test_sums_by_bin_are_those_of_numpy(copies):
-    """Those of one table, and of the copies that a GPU adds to."""
+@pytest.mark.parametrize("form", [tally._in_place, functools.partial(tally._in_copies, 32)], ids=["place", "copies"])
+def test_histograms_are_those_of_numpy(form):
+    """Added to one table, or, as on a GPU, to copies."""
     rng = np.random.default_rng(0)
     bins, counted = rng.integers(0, tally.BINS + 1, (3, 200)), rng.integers(0, 2, 200)
     bins[0] = 7
-    found = tally._sums_by_bin(copies, jnp.asarray(bins, jnp.int32), jnp.asarray(counted, jnp.uint32))
-    for row, sums in zip(bins, found, strict=True):
-        np.testing.assert_array_equal(sums, np.bincount(row, counted, minlength=tally.BINS + 1))
+    before = rng.integers(0, 9, (3, tally.BINS + 1))
+    given = jnp.asarray(before, jnp.uint32), jnp.asarray(bins, jnp.int32), jnp.asarray(counted, jnp.uint32)
+    for row, start, sums in zip(bins, before, form(*given), strict=True):
+        np.testing.assert_array_equal(sums, start + np.bincount(row, counted, minlength=tally.BINS + 1))
