@@ -2,6 +2,7 @@
 
 import html
 import re
+import typing
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from pages import HOSTILE, Reader
 from rich.console import Console
 
 from tdd.audit.select import select
+from tdd.procedures.procedure import known_procedures
+from tdd.report import audit as audit_module
 from tdd.report.audit import audit_report
 from tdd.report.page import to_html, to_markdown
 from tdd.report.sections import Figure, Help, Table, to_terminal
@@ -39,8 +42,12 @@ def texts_of(audit, text):
 def test_lines_on_how_to_read_and_terms(audit):
     sections = audit_report(audit.run, audit.items).sections
     guide, terms = (one for one in sections if isinstance(one, Help))
-    assert (sections[0], sections[-1]) == (guide, terms)
-    assert (len(guide.rows), guide.folded) == (4, False)
+    assert [one.title for one in sections[:5]] == [
+        "Warnings", "How to read this", "Assumptions of the guarantee", "What this run does not establish",
+        "What was decided",
+    ]  # fmt: skip
+    assert sections[-1] == terms
+    assert (len(guide.rows), guide.folded) == (5, False)
     assert (len(terms.rows), terms.folded) == (10, True)
     reader = Reader(page_of(audit))
     assert len(reader.named("details")) == len(reader.named("summary")) == 1
@@ -105,7 +112,7 @@ def test_two_hundred_rows_on_the_page_and_ten_on_the_terminal(capsys):
 
 
 def guide_of(run):
-    return [line for _, line in audit_report(run).sections[0].rows]
+    return next([line for _, line in one.rows] for one in audit_report(run).sections if isinstance(one, Help))
 
 
 def test_the_lines_on_how_to_read_say_only_what_the_run_says(audit):
@@ -190,3 +197,51 @@ def test_the_picture_of_knockoff_statistics():
     assert len(t) == len(np.unique(np.abs(w[w != 0]).astype(np.float32)))
     assert cut.get_xdata()[0] == pytest.approx(w[np.asarray(audit.items["selected"])].min(), abs=1e-6)
     assert "Knockoff statistics" not in [one.title for one in run_of().report().sections if isinstance(one, Figure)]
+
+
+def fact(run, name):
+    (section,) = (one for one in audit_report(run).sections if one.title == "What was decided")
+    return dict(section.rows)[name]
+
+
+def test_the_row_of_the_procedure_names_rule_and_estimate(audit):
+    decision = audit.run["decision"]
+    for changed, options, words in (
+        ({}, {}, ": Benjamini and Hochberg's procedure on conformal p-values, with Storey's estimate of the"),
+        ({"method": "ptdi/none", "unit": "cluster"}, {}, " p-values of clusters, without an estimate of the fraction"),
+        ({"method": "ktd/conformal"}, {"proportion": "moment"}, " statistics, with the moment estimate of the"),
+        ({"method": "ktd/conformal"}, {"proportion": "storey"}, " statistics, with Storey's estimate of the fraction"),
+        ({"method": "ktd/multi"}, {"proportion": None}, ": knockoff filter for several knockoffs an item"),
+        ({"method": "jmcs/storey", "null": "member"}, {}, "models, with Storey's estimate of the fraction of clean"),
+    ):  # fmt: skip
+        shown = fact({**audit.run, "options": options, "decision": {**decision, **changed}}, "procedure")
+        assert shown.startswith(changed.get("method", "ptdi/storey"))
+        assert words in shown
+    assert fact({**audit.run, "decision": {**decision, "method": "ours/storey"}}, "procedure") == "ours/storey"
+
+
+def test_every_procedure_of_the_package_is_told_in_words():
+    """By each of its options that name it; of a cluster procedure the label is that of its result."""
+    for name, cls in known_procedures().items():
+        if not cls.__module__.startswith("tdd."):
+            continue
+        for value in typing.get_args(typing.get_type_hints(cls).get(getattr(cls, "_option", ""), None)) or ("",):
+            method = (f"{name}/{value}" if value else name).replace(
+                "weighted", "weighted_conformal_selection/homogeneous"
+            )
+            record = {"decision": {"method": method, "unit": "item", "null": "nonmember"}, "options": {}}
+            assert audit_module._procedure(record) != method, method
+
+
+def test_what_a_guarantee_names_is_explained(audit):
+    decision = audit.run["decision"]
+    for controls, said, unsaid in (
+        ("FDR <= alpha", ("FDR: false discovery rate; alpha: the level; finite-sample:",), ("m0:", "n:", "V:")),
+        ("FDR <= alpha * (1 + 1/m) * (1 + 1/n)", ("m: number", "n: size"), ("m0:", "GCR")),
+        ("E[V/(R + 1/(alpha k))] <= alpha", ("V: number of false items among the R", "k: number"), ("FDR:",)),
+    ):
+        guarantee = {**decision["guarantee"], "controls": controls}
+        shown = fact({**audit.run, "decision": {**decision, "guarantee": guarantee}}, "guarantee")
+        assert shown.startswith(f"{controls}, finite-sample (")
+        assert all(one in shown for one in said)
+        assert not any(one in shown for one in unsaid)
