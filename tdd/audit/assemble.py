@@ -283,8 +283,8 @@ def _outcome(
             "so it is not a result. The warnings say more."
         )
     untested = (
-        f"Not tested: {'; '.join(unchecked)}. That calibration items are like the candidates rests on whoever supplied "
-        "them. "
+        f"Not tested: {'; '.join(unchecked)}. That calibration items are like the candidates rests on the word of "
+        "whoever supplied them. "
         if unchecked
         else ""
     )
@@ -365,8 +365,8 @@ def _open_points(
     if decision.num_calibration:
         kind = "were not in the training data" if decision.null == "nonmember" else "were in the training data"
         points.append(
-            f"Not checked: that the calibration items {kind}, and {chosen}. Both are taken from whoever ran the audit; "
-            "no computation can check them."
+            f"Not checked: that the calibration items {kind}, and {chosen}. Both rest on the word of whoever ran the "
+            "audit; no computation can check them."
         )
         what = "cluster" if decision.unit == "cluster" else "item"
         if texts and not failed:
@@ -375,11 +375,11 @@ def _open_points(
                 f"{kind}. The checks below can contradict it and cannot confirm it."
             )
     else:
-        points.append(f"Not checked: {chosen}. This is taken from whoever ran the audit.")
+        points.append(f"Not checked: {chosen}. This rests on the word of whoever ran the audit.")
         points.append(
-            "That the model treats a non-member and its knockoffs alike is taken from whoever made the knockoffs. A "
-            "model can prefer the style of the originals to that of paraphrases without having seen these texts; the "
-            "error rate can then exceed the level. "
+            "That the model treats a non-member and its knockoffs alike rests on the word of whoever made the "
+            "knockoffs. A model can prefer the style of the originals to that of paraphrases without having seen these "
+            "texts; the error rate can then exceed the level. "
             + (
                 "The symmetry test on known non-members can contradict the assumption and cannot prove it."
                 if symmetry_tested

@@ -115,8 +115,14 @@ def audit_report(
         shown = f"{len(images)} of {decision['num_selected']} selected images, those with the smallest p-values first."
         sections.append(Thumbnails("Selected images", tuple((name, image) for name, image in images), shown))
     sections += [_origin(run), _terms(run)]
-    title = f"Audit of the model {run['model']['name']}" if run["model"] else "Selection from a table of scores"
-    return Report(title, run["outcome"], tuple(sections), stands)
+    return Report(_title(run), run["outcome"], tuple(sections), stands)
+
+
+def _title(run: Mapping[str, Any]) -> str:
+    if not run["model"]:
+        return "Selection from a table of scores"
+    name = run["model"]["name"]
+    return f"Audit of {name}" if name.startswith("samples of ") else f"Audit of the model {name}"
 
 
 def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -238,7 +244,7 @@ def _how_to_read(run: Mapping[str, Any]) -> Help:
     if decision["guarantee"]["kind"] == "none":
         lines.append("The error rate is unknown: any number of the selected items may be wrong.")
     elif decision["num_selected"]:
-        lines.append("The error rate is that of the selected items as a whole. No single one of them is proven.")
+        lines.append("The error rate is that of the list of selected items. No single item on it is proven.")
     else:
         lines.append(
             f"That nothing is selected rules nothing out: candidates that {_SUBJECTS[decision['null']]} can be missed."
@@ -249,8 +255,8 @@ def _how_to_read(run: Mapping[str, Any]) -> Help:
         )
     if decision["num_selected"]:
         lines.append(
-            "Let someone who knows the texts read some of the selected items. If they share a topic, date or source "
-            "that the other candidates lack, that may be what was found."
+            "Let someone who knows the material look at some of the selected items. If they share a topic, date or "
+            "source that the other candidates lack, that may be what was found."
         )
     return Help("How to read this", tuple(("", line) for line in lines))
 
@@ -270,7 +276,7 @@ _BY_KNOCKOFFS = (
 def _terms(run: Mapping[str, Any]) -> Help:
     """The terms that this page uses."""
     decision = run["decision"]
-    found = list(_GLOSSARY)
+    found = [*_GLOSSARY, ("adjusted p-value", _ADJUSTED[decision["guarantee"]["levels"]])]
     if decision["method"].startswith("ktd"):
         found.append(_KNOCKOFF)
     if decision["guarantee"]["controls"].startswith("GCR"):
@@ -283,23 +289,25 @@ def _terms(run: Mapping[str, Any]) -> Help:
 
 
 _GLOSSARY = (
-        ("candidate", "an item that the audit is asked about"),
+        ("candidate", "an item in question"),
         ("member", "an item that the model was trained on; all others are non-members, or clean"),
         ("null hypothesis", "what an item has to be shown not to be: a non-member, or a member where clean items are "
          "looked for"),
         ("level, alpha", "the largest error rate that was accepted beforehand"),
-        ("score", "a number of each item, from the model's probabilities of its text; lower means more like a text "
-         "that was trained on"),
-        ("calibration items", "items for which the null hypothesis is known to hold; the scores of the candidates are "
-         "compared with theirs"),
+        ("score", "a number for each item; lower means more like an item that was trained on"),
+        ("calibration items", "items that were given as items for which the null hypothesis holds; the scores of the "
+         "candidates are compared with theirs"),
         ("p-value", "the probability of a score at least as extreme as that of the item if the null hypothesis holds "
          "for it; not the probability that the hypothesis holds"),
         ("FDR", "false discovery rate: the fraction of false items in the list, 0 for an empty list, averaged over "
          "repetitions of the whole audit"),
-        ("adjusted p-value", "the smallest level at which the item would be selected"),
         ("exchangeable", "of items: any order of them would have been equally likely, as after shuffling; what one "
          "preparation or one source does to all alike does not disturb it"),
 )  # fmt: skip
+_ADJUSTED = {
+    "any": "the smallest level at which the item would be selected, had that level been fixed beforehand",
+    "one": "a number that is at most the level of this audit if the item is selected, and above it if not",
+}
 _KNOCKOFF = (
     "knockoff",
     "a stand-in for an item, such as a paraphrase, with which the score of the item is compared",
@@ -427,11 +435,11 @@ _FINDINGS = {
     ),
     "sharing": (
         "items shared by the two sets",
-        "{num_shared}, about {expected:.0f} in random divisions (p = {p_value:.3g})",
+        "{num_shared}, against about {expected:.0f} in random divisions (p = {p_value:.3g})",
     ),
     "preparation": (
         "preparation of items",
-        "{num_marks} marks of whole items compared, smallest adjusted p = {p_value:.3g}",
+        "marks of whole items compared: {num_marks}; smallest adjusted p = {p_value:.3g}",
     ),
     "cluster_sizes": (
         "sizes of clusters",

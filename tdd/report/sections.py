@@ -158,7 +158,7 @@ def to_repeat(record: Mapping[str, Any], call: str, file: str = "run.json") -> s
         return f"{call}(...) with the options and files that {file} names{seeded}"
     typed = seed is None or re.search(r"(^| )--seed[ =]", record["command"])
     seeded = "" if typed else f" --seed {seed}"
-    return f"{record['command']}{seeded}, in the folder that holds these files"
+    return f"{record['command']}{seeded}, in the folder of the files that it names"
 
 
 def drawn(module: str, function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:

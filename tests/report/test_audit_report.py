@@ -119,7 +119,7 @@ def test_the_lines_on_how_to_read_say_only_what_the_run_says(audit):
     """An empty list, a procedure without a guarantee and a run without checks have lines of their own."""
     decision = audit.run["decision"]
     unproven = {**decision, "guarantee": {**decision["guarantee"], "kind": "none"}}
-    of_list, unknown = "The error rate is that of the selected", "The error rate is unknown"
+    of_list, unknown = "The error rate is that of the list", "The error rate is unknown"
     empty, checks = "That nothing is selected rules nothing out", "The checks are listed"
     for changed, said, unsaid in (
         ({}, (of_list, checks), (unknown, empty)),
