@@ -305,7 +305,7 @@ def knockoff_texts(inputs: Inputs) -> KnockoffTexts:
             "or with rule=multi, such an item is never selected",
         ),
         (repeated, "have two knockoffs that are the same text, which say no more than one"),
-        (foreign, "have a knockoff that is the text of another item: are the columns out of step?"),
+        (foreign, "have a knockoff that is the text of another item: check that the columns belong to the same rows"),
     )
     parts = [f"{_some_of(names, total)} {what}" for names, what in findings if names]
     return KnockoffTexts(total, len(unchanged), len(repeated), len(foreign), "; ".join(parts))

@@ -41,7 +41,7 @@ audit/owner_versions.py: _VERSIONS 4, _version_warnings 2
 audit/paraphrase.py: SERVICE_PROMPT 1, _EXCHANGEABLE 1, _NEAR 1, paraphrase 2, _record 5
 audit/pictures.py: ImageItems 1
 audit/preparation.py: preparation 1, _warning 1, _counts 1, _FIRST 1, _LAST 2, _CATEGORIES 7, _CHARACTERS 2, _PATTERNS
-  6, _first_class 1, _last_class 2, _PHRASES 2, _OF_LENGTH 2, _COPIES 1
+  4, _first_class 1, _last_class 2, _PHRASES 2, _OF_LENGTH 2, _COPIES 1
 audit/samples.py: SampleItems 1
 exchange/data.py: TEMPLATES 1, _template_fields 1, Shards 2
 exchange/run.py: run_exchange 1
