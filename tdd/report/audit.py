@@ -147,8 +147,9 @@ def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _decided(run: Mapping[str, Any]) -> Facts:
     decision, guarantee, stands = run["decision"], run["decision"]["guarantee"], run["verdict"]["stands"]
+    models = decision["method"].startswith(("jmcs/", "jecs"))
     rows = [
-        ("null hypothesis of an item", _NULLS[decision["null"]]),
+        ("null hypothesis of an item", _NULLS[decision["null"]] + (" of at least one model" if models else "")),
         ("procedure", _procedure(run)),
         _scores(decision["columns"]),
         ("level, alpha", f"{decision['alpha']:g}"),
@@ -158,7 +159,7 @@ def _decided(run: Mapping[str, Any]) -> Facts:
     if decision["num_calibration"] or decision["num_missing_calibration"] or not decision["method"].startswith("ktd/"):
         what = "calibration items" if decision["unit"] == "item" else "calibration clusters"
         count = _count(decision["num_calibration"], decision["num_missing_calibration"])
-        rows.append((what, f"{count}, given as known {_KNOWN[decision['null']]}"))
+        rows.append((what, f"{count}, given as known {_KNOWN[decision['null']]}{' of every model' if models else ''}"))
     if not stands:
         return Facts("What was decided", (*rows, ("selected", "no verdict: see above")))
     rows.append(("selected", str(decision["num_selected"])))

@@ -245,3 +245,11 @@ def test_what_a_guarantee_names_is_explained(audit):
         assert shown.startswith(f"{controls}, finite-sample (")
         assert all(one in shown for one in said)
         assert not any(one in shown for one in unsaid)
+
+
+def test_items_of_several_models_are_told_as_such(audit):
+    decision = audit.run["decision"]
+    several = {**audit.run, "decision": {**decision, "method": "jmcs/bh", "null": "member"}}
+    assert fact(several, "null hypothesis of an item") == "the candidate was in the training data of at least one model"
+    assert fact(several, "calibration items") == "60, given as known members of every model"
+    assert fact(audit.run, "calibration items") == "60, given as known non-members"
