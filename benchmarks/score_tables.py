@@ -44,7 +44,7 @@ def extremes(
     return rows[0], rows[-1]
 
 
-def speed(bench: Results, result: Results) -> str:
+def speed(bench: Results, result: Results, device: Results) -> str:
     """The paragraph of the first page: every factor with its processor and its peer."""
     splits = next(row for row in bench["studies"] if row["case"] == "ptdi-resample-775")
     known = [row for row in bench["kernels"] if "failed" not in row]
@@ -64,7 +64,26 @@ def speed(bench: Results, result: Results) -> str:
         f"splits a second, {splits['ratios']['peer']:.0f} times as many as a loop over SciPy; the worst factor of a "
         f"kernel there is {ratio:.2f} times the speed of {peer} (`{worst['case']}`, {_size(worst)} items). On "
         f"{_machine(result)}, `tdd.score` (loss and Min-K%++ of {details['texts']} texts under SmolLM2-135M) is "
-        f"{'; '.join(factors)}. The peer is transformers with torch {result['machine']['versions']['torch']}."
+        f"{'; '.join(factors)}. The peer is transformers with torch {result['machine']['versions']['torch']}. "
+        f"{_on_accelerator(device)}"
+    )
+
+
+def _on_accelerator(device: Results) -> str:
+    """Splits a second, and the best and the worst factor beside torch's fastest ways."""
+    rows = {row["program"]: row for row in device["rows"]}
+    timed = [
+        (way["peer / ours"], program, name)
+        for program, row in rows.items()
+        for name, way in (row.get("peer") or {}).items()
+        if "seconds" in way
+    ]
+    fastest = [min(found for found in timed if found[1] == program) for program in dict.fromkeys(x[1] for x in timed)]
+    best, worst = (f"{ratio:.2f} times ({program}; {name})" for ratio, program, name in (max(fastest), min(fastest)))
+    return (
+        f"On one {device['device']} PTDI makes {rows['resample 775']['rate'] / 1e6:.0f} million such splits a second, "
+        f"and of {len(fastest)} programs beside the fastest form of torch the best runs {best} as fast, the worst "
+        f"{worst}."
     )
 
 

@@ -61,7 +61,7 @@ def measured() -> str:
 
 def speed() -> str:
     """What the first page says of speed."""
-    return score_tables.speed(_load("bench"), _load("scoring"))
+    return score_tables.speed(_load("bench"), _load("scoring"), _load("device"))
 
 
 SECTIONS: dict[str, Callable[[], str]] = {

@@ -31,6 +31,9 @@ __all__ = ["add_bias", "add_rows", "dense", "scale"]
 
 _Arrays = tuple[jax.Array, ...]
 
+_SIDE_BY_SIDE = 2**26
+"""Entries of gradients that an accelerator forms at once; a step of a loop over examples costs it several launches."""
+
 
 @jax.custom_vjp
 def dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
@@ -46,7 +49,7 @@ def dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
     The cotangent of the outputs is rounded to the dtype of the kernel before it enters a product, as the inputs are.
 
     Cost of the norm: the cheaper of 2 T^2 (I + O) flop an example, with two [T, T] matrices for all examples at once,
-    and 2 T I O flop an example, with [I, O] for one example at a time.
+    and 2 T I O flop an example, with [I, O] for one example at a time; on accelerators for all if that is small.
     """
     del probe
     return product("bti,io->bto", inputs.astype(kernel.dtype), kernel)
@@ -145,7 +148,17 @@ def _product_sqnorm(inputs: jax.Array, cotangent: jax.Array) -> jax.Array:
         of_cotangent = product("bto,bso->bts", cotangent, cotangent)
         # rounding may leave a sum of almost nothing below 0, which has no root
         return jnp.maximum((of_inputs * of_cotangent).sum((1, 2)), 0.0)
+    if inputs.shape[0] * width_in * width_out > _SIDE_BY_SIDE:
+        return _one_by_one(inputs, cotangent)
+    return lax.platform_dependent(inputs, cotangent, cpu=_one_by_one, default=_side_by_side)
+
+
+def _one_by_one(inputs: jax.Array, cotangent: jax.Array) -> jax.Array:
     return lax.map(lambda pair: _sqnorm(product("ti,to->io", *pair)[None])[0], (inputs, cotangent))
+
+
+def _side_by_side(inputs: jax.Array, cotangent: jax.Array) -> jax.Array:
+    return _sqnorm(product("bti,bto->bio", inputs, cotangent))
 
 
 def _sum_between(values: jax.Array) -> jax.Array:

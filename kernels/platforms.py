@@ -97,8 +97,12 @@ def one_device() -> Iterator[None]:
 
 
 def fused_on(platform: str) -> bool:
-    """Whether a fused kernel may be traced for "gpu" or "tpu": XLA cannot divide one between devices."""
-    return _one_device.get() and platform in _accelerators()
+    """Whether a fused kernel may be traced for "gpu" or "tpu": XLA cannot divide one between devices.
+
+    Those for GPUs are written in Triton, which compiles for none before Ampere.
+    """
+    known = platform != "gpu" or all_gpus_since_ampere()
+    return known and _one_device.get() and platform in _accelerators()
 
 
 @functools.lru_cache(maxsize=1)
@@ -188,7 +192,7 @@ def cummin(values: jax.Array, *, reverse: bool = False) -> jax.Array:
 
 
 def _running(join: Callable[..., jax.Array], tree: Callable[..., Any], values: jax.Array, reverse: bool) -> jax.Array:
-    """On a CPU one item after the other, a tenth of the time of XLA's tree of windows; a batch runs side by side."""
+    """On a CPU one item after the other, in place of XLA's tree of windows; a batch runs side by side."""
     size = values.shape[0]
     if size < 2:
         return values

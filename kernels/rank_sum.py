@@ -21,7 +21,7 @@ from tdd.kernels.permutation import tie_tolerance
 
 __all__ = ["RankSum", "log_survival", "rank_sum", "shard_ranks"]
 
-_MAX_BITS = 10**11  # bits of integers written for one table: some seconds on the host
+_MAX_BITS = 10**11  # bits of integers written for one table on the host
 _MAX_ENTRIES = 4_000_000
 
 

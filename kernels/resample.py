@@ -18,13 +18,14 @@ the side of selection; a place is accepted on integers, exactly, else the walk g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from tdd.kernels import lattice, proportion
+from tdd.kernels.fill_down import fill_down
 from tdd.kernels.resample_pool import Pool, Split
 
 __all__ = ["Decisions", "Drawn", "decide", "draw", "hashed_bits", "threefry_bits"]
@@ -53,11 +54,11 @@ class Decisions(NamedTuple):
     selected: jax.Array  # [M, A, L] int32, selected items
 
 
-def hashed_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
+def hashed_bits(words: Any, counter: jax.Array) -> jax.Array:
     """32 random bits a lane from 64-bit keys and a counter: two multiply-xorshift rounds, the key in both.
 
     Args:
-      words: [2, L] uint32 keys, independent over lanes.
+      words: [2, L] uint32 keys, independent over lanes, or its two rows.
       counter: [] uint32.
     """
     x = words[0] + counter * jnp.uint32(0x9E3779B9)
@@ -66,9 +67,9 @@ def hashed_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
     return x ^ (x >> 16)
 
 
-def threefry_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
-    """`hashed_bits` by JAX's threefry, to compare with: several times slower."""
-    keys = jax.random.wrap_key_data(words.T, impl="threefry2x32")
+def threefry_bits(words: Any, counter: jax.Array) -> jax.Array:
+    """`hashed_bits` by JAX's threefry, to compare with."""
+    keys = jax.random.wrap_key_data(jnp.stack([words[0], words[1]], axis=1), impl="threefry2x32")
     return jax.vmap(lambda key: jax.random.bits(jax.random.fold_in(key, counter)))(keys)
 
 
@@ -96,7 +97,7 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash",
     test_members = m - (num_nonmembers - n) if halves else jnp.broadcast_to(split.test_members, (lanes,))
     kind = jnp.int16 if size < 2**15 else jnp.int32
 
-    def take(need: tuple[jax.Array, ...], item: jax.Array, offset: int, count: int) -> tuple[jax.Array, ...]:
+    def take(need: Any, words: Any, item: jax.Array, offset: int, count: int) -> tuple[jax.Array, ...]:
         """Numbers still to be taken below an item of `count`, for each of the kinds that it can become."""
         chosen = _scaled_draw(bits(words, (item + offset).astype(jnp.uint32)), item + 1, count)
         start, still = jnp.zeros((), jnp.int32), []
@@ -106,13 +107,14 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash",
         return tuple(still)
 
     def going_down(need: tuple[jax.Array, ...], offset: int, count: int) -> tuple[jax.Array, ...]:
-        """Numbers still to be taken below each place: tables [count + 1, L] of zeros in row 0."""
+        """Numbers still to be taken below each place: tables [count + 1, L], of which row 0 is 0."""
 
-        def item(place: jax.Array, need: tuple[jax.Array, ...]) -> tuple[Any, Any]:
-            return need, take(need, place - 1, offset, count)
+        def item(place: jax.Array, need: Any, words: Any, _: Any) -> tuple[Any, Any]:
+            return need, take(need, words, place - 1, offset, count)
 
-        empty = tuple(jnp.zeros((count + 1, lanes), kind) for _ in need)
-        return _fill_down(item, need, empty, unroll)[1]
+        return fill_down(
+            item, need, (words[0], words[1]), (), rows=count + 1, kinds=(kind,) * len(need), unroll=unroll
+        )[1]
 
     (members,) = going_down((test_members,), num_nonmembers, num_members)
     tables = going_down((n,) if halves else (n, m - test_members), 0, num_nonmembers)
@@ -291,56 +293,24 @@ def _smallest_ratios(pool: Pool, drawn: Drawn, below_region: jax.Array, unroll: 
 
     Returns: [N0 + 1, L] float32; [L] int32, 0 where K = `below_region` is below 1.
     """
-    last, lanes = pool.nonmembers.shape[0], below_region.shape[0]
+    tables = {"calibration": drawn.calibration, "members": drawn.members, "below": jnp.asarray(pool.below)}
+    tables["group"] = jnp.asarray(pool.group)
+    if drawn.tested.shape[0]:
+        tables["tested"] = drawn.tested
 
-    def body(above: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+    def item(place: jax.Array, state: Any, below_region: Any, tables: Any) -> tuple[Any, Any]:
         smallest, below = state
-        place = above - 1
-        calibration = drawn.calibration[place].astype(jnp.int32)
-        false = drawn.tested[place].astype(jnp.int32) if drawn.tested.shape[0] else place - calibration
-        selected = false + drawn.members[pool.below[place]].astype(jnp.int32)
+        calibration = tables["calibration"][place].astype(jnp.int32)
+        false = tables["tested"][place].astype(jnp.int32) if "tested" in tables else place - calibration
+        selected = false + tables["members"][tables["below"][place]].astype(jnp.int32)
         ratio = (1 + calibration).astype(jnp.float32) / selected.astype(jnp.float32)
-        lower = jnp.where(pool.group[place] == place, jnp.minimum(smallest, ratio), smallest)
-        return (smallest,), (lower, below + (calibration < below_region).astype(jnp.int32))
+        smallest = jnp.where(tables["group"][place] == place, jnp.minimum(smallest, ratio), smallest)
+        return (smallest,), (smallest, below + (calibration < below_region).astype(jnp.int32))
 
-    start = jnp.full((lanes,), jnp.inf, jnp.float32), jnp.full((lanes,), -1, jnp.int32)
-    table = jnp.zeros((last + 2, lanes), jnp.float32)
-    (smallest, below), (table,) = _fill_down(body, start, (table,), unroll)
-    return _put(table, smallest[None], 0)[: last + 1], jnp.maximum(below, 0)
-
-
-def _fill_down(
-    item: Callable[[Any, Any], tuple[Any, Any]], state: Any, tables: tuple[jax.Array, ...], unroll: int
-) -> tuple[Any, tuple[jax.Array, ...]]:
-    """Fill tables [count + 1, L] from row `count` down to row 1, `unroll` rows in one step.
-
-    `item(place, state) -> (rows, state)` gives the row of each table at a place, and the state for the next one below.
-    """
-    count = tables[0].shape[0] - 1
-    if not count:
-        return state, tables
-    unroll = min(unroll, count)
-
-    def step(top: Any, state: Any, tables: tuple[jax.Array, ...], size: int) -> tuple[Any, tuple[jax.Array, ...]]:
-        rows = []
-        for i in range(size):
-            row, state = item(top - i, state)
-            rows.append(row)
-        blocks = [jnp.stack(column[::-1]) for column in zip(*rows, strict=True)]
-        return state, tuple(_put(table, block, top - size + 1) for table, block in zip(tables, blocks, strict=True))
-
-    rest = count % unroll
-    if rest:
-        state, tables = step(jnp.int32(count), state, tables, rest)
-
-    def body(i: jax.Array, carry: tuple[Any, tuple[jax.Array, ...]]) -> tuple[Any, tuple[jax.Array, ...]]:
-        return step(count - rest - i * unroll, *carry, unroll)
-
-    return jax.lax.fori_loop(0, count // unroll, body, (state, tables))
-
-
-def _put(table: jax.Array, rows: jax.Array, place: Any) -> jax.Array:
-    return jax.lax.dynamic_update_slice(table, rows.astype(table.dtype), (place, 0))
+    start = jnp.full(below_region.shape, jnp.inf, jnp.float32), jnp.full(below_region.shape, -1, jnp.int32)
+    rows = pool.nonmembers.shape[0] + 1
+    (_, below), (table,) = fill_down(item, start, below_region, tables, rows=rows, kinds=(jnp.float32,), unroll=unroll)
+    return table, jnp.maximum(below, 0)
 
 
 def _last_at_most(table: jax.Array, bounds: jax.Array, unroll: int) -> jax.Array:

@@ -35,7 +35,7 @@ def labellings(num_suspect: int, num_reference: int, num_draws: int, seed: int) 
     give the same rows.
 
     Returns: [B + 1, m + n] bool, True = suspect.
-    Cost: O(B N) on the host, about 50 ms for 10,000 rows of 400 items, and as many bytes.
+    Cost: O(B N) on the host, and as many bytes.
     """
     first = np.arange(num_suspect + num_reference) < num_suspect
     rows = np.tile(first, (num_draws + 1, 1))
@@ -74,7 +74,7 @@ def set_statistics(
     Returns: [K] int32, larger = suspects score lower. All equal where the scores do not differ, or not from the line
     (up to 16 epsilons of their magnitudes).
     Raises ValueError: 2^18 items or more.
-    Cost: a product of [K, N] with [N, 2], and O(N log N): 1.5 ms for K = 10,000 and N = 400 on one core.
+    Cost: a product of [K, N] with [N, 2], and O(N log N).
     References: Hajek, Sidak & Sen (1999), section 3.3, for linear rank statistics and their permutation moments.
     """
     if scores.shape[0] >= 2**30 // _CELLS:

@@ -7,6 +7,7 @@ histogram of x rounded to multiples of 1/1024 carries the quantiles.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -21,6 +22,8 @@ BINS = 1024
 MAX_REPETITIONS = 2**19
 UNIT = 2**24
 LOW_BITS = 12
+_COPIES = 32  # of a histogram on a GPU, the lanes of a warp
+_MOST_NUMBERS = 2**24  # in all copies
 
 
 class Tally(NamedTuple):
@@ -79,7 +82,25 @@ def update(
     sums = jnp.stack([jnp.sum(half, axis=-1, dtype=jnp.uint32) for half in halves], axis=-1)
     bins = jnp.rint(values * BINS).astype(jnp.int32)
     rows = bins.reshape(-1, bins.shape[-1])
-    flat = (jnp.arange(rows.shape[0], dtype=jnp.int32)[:, None] * (BINS + 1) + rows).ravel()
-    weights = jnp.broadcast_to(counted, rows.shape).ravel()
-    histogram = tally.histogram.ravel().at[flat].add(weights).reshape(tally.histogram.shape)
+    histogram = tally.histogram + _histogram(rows, counted).reshape(tally.histogram.shape)
     return Tally(tally.repetitions + jnp.sum(counted, dtype=jnp.uint32), tally.sums + sums, histogram)
+
+
+def _histogram(bins: jax.Array, counted: jax.Array) -> jax.Array:
+    """[rows, 1025] uint32 sums of `counted` [L] by the bins [rows, L].
+
+    On a GPU repetitions take turns in adding to several copies: most of a row lie in few bins, whose additions would
+    wait for one another.
+    """
+    copies = min(_COPIES, max(1, _MOST_NUMBERS // (bins.shape[0] * (BINS + 1))))
+    once, spread = (functools.partial(_sums_by_bin, number) for number in (1, copies))
+    return jax.lax.platform_dependent(bins, counted, cuda=spread, rocm=spread, default=once)
+
+
+def _sums_by_bin(copies: int, bins: jax.Array, counted: jax.Array) -> jax.Array:
+    rows, lanes = bins.shape
+    place = jnp.arange(rows, dtype=jnp.int32)[:, None] * (BINS + 1) + bins
+    place = place * copies + jnp.arange(lanes, dtype=jnp.int32) % copies
+    weights = jnp.broadcast_to(counted, bins.shape).ravel()
+    sums = jnp.zeros(rows * (BINS + 1) * copies, jnp.uint32).at[place.ravel()].add(weights)
+    return sums.reshape(rows, BINS + 1, copies).sum(-1, dtype=jnp.uint32)

@@ -109,7 +109,7 @@ def advance(state: State, statistics: jax.Array, spent: Any) -> tuple[State, Evi
         a multiple of 2^-24, and never below that of an earlier look.
 
     Returns: (state, `Evidence`).
-    Cost: O(K log K + J K) for J levels, 3.5 ms for K = 10,000 on one core; under jit, as its loop compiles once.
+    Cost: O(K log K + J K) for J levels; under jit, as its loop compiles once.
     """
     num_rows = state.place.shape[0]
     if jnp.issubdtype(statistics.dtype, jnp.floating):

@@ -364,7 +364,7 @@ def _cluster(ray: Any, address: str | None, num_workers: int | None, wanted: Map
 
 
 def _check_address(address: str) -> None:
-    """A gRPC server such as Ray's listens there; Ray itself would try for minutes."""
+    """A gRPC server such as Ray's listens there; Ray itself would go on trying."""
     if address in ("auto", "local"):
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")

@@ -183,11 +183,13 @@ class LanguageModel:
       readout: `(params) -> [V, D]`, so that logits = cap(hidden @ readout.T), or None.
       soft_cap: c in logits = c tanh(z / c), or None.
       grad_sqnorm: `(params, tokens [B, T], mask [B, T]) -> GradSqNorms`, of the sum of -log p over the targets that the
-        mask marks, faster than one example at a time; or None.
+        mask marks, of all examples at once; or None.
       prefix: `(params, tokens [1, P], num_real=None) -> cache`, what a prefix leaves behind for the tokens after it;
         its first `num_real` tokens count, the others are padding. A tree of arrays; or None.
       hidden_after: `(params, cache, tokens [B, T]) -> [B, T, D]`: `hidden` of tokens that all follow that prefix; or
         None.
+      on_cpu: `(params) -> params`, a form that `hidden`, `readout`, `prefix` and `hidden_after` take besides and that
+        costs less on a CPU, of arrays on one; or None.
     """
 
     spec: Hashable
@@ -202,6 +204,7 @@ class LanguageModel:
     )
     prefix: Callable[..., Any] | None = dataclasses.field(default=None, compare=False)
     hidden_after: Callable[[Any, Any, jax.Array], jax.Array] | None = dataclasses.field(default=None, compare=False)
+    on_cpu: Callable[[Any], Any] | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

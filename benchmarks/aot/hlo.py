@@ -113,7 +113,10 @@ class Module:
         for name, times in self.runs.items():
             computation = self.computations[name]
             for one in computation.values():
-                if one.op not in _NOT_RUN:
+                if one.op == "fusion-done":  # in its own time, of the shape that arrives
+                    started = computation[one.operands[0]]
+                    yield times, computation, started._replace(op="fusion", shape=one.shape)
+                elif one.op not in _NOT_RUN and one.op != "fusion-start":
                     yield times, computation, one
 
     def traffic(self, computation: Mapping[str, Instruction], one: Instruction) -> float:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import math
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from tdd.cli.common import command, print_json
@@ -21,6 +22,8 @@ from tdd.validate import InputError, is_memory_error
 __all__ = ["add", "measured"]
 
 _ROUNDS = 5
+_KERNELS = 8
+"""Of a profile, those whose sums of time are the largest."""
 
 
 def add(commands: Any) -> None:
@@ -29,7 +32,11 @@ def add(commands: Any) -> None:
     parser.add_argument("--program", action="append", metavar="NAME", help="beginning of a name (default: all)")
     parser.add_argument("--limit", type=float, default=420, metavar="S", help="begin nothing after S seconds")
     parser.add_argument("--no-tests", action="store_true", help="leave out the tests that need an accelerator")
-    parser.add_argument("--profile", metavar="DIR", help="write a profile of one call each, for XProf or Perfetto")
+    parser.add_argument(
+        "--profile",
+        metavar="DIR",
+        help="write a profile of one call each and the compiled programs; the largest kernels",
+    )
     parser.add_argument("--out", metavar="FILE", help="JSON file to write")
 
 
@@ -101,7 +108,7 @@ def measured(
     Args:
       name: In `PROGRAMS`.
       device: JAX's.
-      profile: Folder for a profile of one call, or None.
+      profile: Folder for a folder with a profile of one call and the compiled program, or None.
       where: Torch's device, or "".
       last: Time of `time.perf_counter` after which no peer begins.
 
@@ -128,8 +135,7 @@ def measured(
         jax.block_until_ready(ours())
         with beside(made.peer if where else None, device, where, arguments, last) as (calls, about):
             rounds = interleaved(ours, calls, about, _ROUNDS)
-        with jax.profiler.trace(profile) if profile else contextlib.nullcontext():
-            jax.block_until_ready(ours()) if profile else None
+        kernels = _profiled(ours, compiled, pathlib.Path(profile) / _folder(name)) if profile else None
     except jax.errors.JaxRuntimeError as error:
         if not is_memory_error(error):
             raise
@@ -143,6 +149,7 @@ def measured(
         "rate": made.work / median,
         "peer": about or None,
     }
+    row |= {"kernels": kernels} if kernels else {}
     for way, others in rounds.items():
         slower = harness.ratio(others, seconds)
         about[way] |= {"seconds": statistics.median(others), "all": others, "peer / ours": slower}
@@ -152,3 +159,26 @@ def measured(
     estimated = facts(compiled, kind, made.trips, flops).seconds
     row |= {"estimated_s": estimated, "estimated / measured": estimated / median}
     return {**row, "share_of_peak": flops / kind.peak / median}
+
+
+def _folder(name: str) -> str:
+    """A program's name as that of a folder."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _profiled(call: Callable[[], Any], compiled: Any, folder: pathlib.Path) -> list[dict[str, Any]]:
+    """What a device ran in one call, the largest sums first: {"name", "times", "ms"}. Empty on a CPU."""
+    import jax
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "program.hlo").write_text(compiled.as_text())
+    with jax.profiler.trace(str(folder)):
+        jax.block_until_ready(call())
+    latest = max(folder.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
+    times: dict[str, list[float]] = {}
+    for plane in jax.profiler.ProfileData.from_file(str(latest)).planes:
+        for line in plane.lines if plane.name.startswith("/device:") else ():
+            for event in line.events if line.name.startswith("Stream") else ():
+                times.setdefault(event.name, []).append(event.duration_ns / 1e6)
+    rows = [{"name": name, "times": len(each), "ms": sum(each)} for name, each in times.items()]
+    return sorted(rows, key=lambda row: -row["ms"])[:_KERNELS]

@@ -2,7 +2,7 @@
 
 Weights are random and made on that device; transformers' models run in the program's type with torch's own attention
 (`sdpa`). Every way of torch first agrees with ours, both in float32 at its highest precision, on a small model with the
-same weights or on small lists. For timing torch may use TF32, which ours does not.
+same weights or on small lists. Of a float32 model torch is timed with products of float32, as ours are, and with TF32.
 """
 
 from __future__ import annotations
@@ -106,7 +106,11 @@ class _OfModel(abc.ABC):
         if device in _COMPILED:
             compile_blocks(model)
         _, tokens, _ = arguments
-        return self._ways(model, torch.tensor(np.asarray(tokens, np.int64), device=device))
+        ways = self._ways(model, torch.tensor(np.asarray(tokens, np.int64), device=device))
+        if self.dtype != "float32" or device not in _COMPILED:
+            return ways
+        rounded = {f"{way}, TF32": call for way, call in ways.items()}
+        return {**{way: _exactly(call) for way, call in ways.items()}, **rounded}
 
     @abc.abstractmethod
     def _ours(self, lm: Any) -> Callable[..., Any]: ...
@@ -329,6 +333,21 @@ def _eager(device: str, call: Callable[[], Any]) -> Callable[[], Any]:
             return call()
 
     return _finished(device, eager if device in _COMPILED else call)
+
+
+def _exactly(call: Callable[[], Any]) -> Callable[[], Any]:
+    """A call whose products are those of float32."""
+    import torch
+
+    def exact() -> Any:
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            return call()
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    return exact
 
 
 def _finished(device: str, call: Callable[[], Any]) -> Callable[[], Any]:

@@ -6,8 +6,10 @@ environment of its own: beside the CUDA plugin without a driver, a plain `import
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import importlib
 import os
 from typing import Any
 
@@ -101,9 +103,13 @@ def _all_accelerators() -> frozenset[str]:
 
 
 def _assume_accelerators() -> None:
-    """Let programs be traced with what this host lacks: fused kernels, and cuDNN, of which JAX asks the version."""
+    """Let programs be traced with what this host lacks: fused kernels, and a GPU and cuDNN, which JAX asks for."""
     from jax._src.lib import cuda_versions
 
+    with contextlib.suppress(ImportError):  # before JAX 0.11
+        gpu_info = importlib.import_module("jax._src.pallas.triton.gpu_info")
+        hopper = functools.partial(gpu_info.get_gpu_info_from_version, gpu_info.GpuVersion.H100)
+        vars(gpu_info)["get_gpu_info"] = hopper
     platforms._accelerators = _all_accelerators
     if cuda_versions is not None:
         vars(cuda_versions)["cudnn_get_version"] = lambda: _CUDNN

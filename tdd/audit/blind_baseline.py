@@ -110,8 +110,8 @@ def blind_baseline(
     Raises:
       InputError: `groups` of other lengths than the texts.
 
-    Cost: at most 2,000 texts (a random sample, balanced as far as possible) of at most 5,000 characters are used:
-    seconds, and about 100 MB.
+    Cost: bounded: at most 2,000 texts (a random sample, balanced as far as possible) of at most 5,000 characters are
+    used.
     """
     view = view or _OF_TEXTS
     texts = [*strings(calibration), *strings(candidates)]

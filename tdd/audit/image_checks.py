@@ -164,7 +164,7 @@ def near_images(seen: Mapping[str, Look], left: Sequence[str], right: Sequence[s
 
     Images without a hash are in no pair.
 
-    Cost: every pair is compared, about a nanosecond each; memory for two million of them, and for what is found.
+    Cost: every pair is compared; memory for two million of them, and for what is found.
     """
     rows, bits = [], []
     for hashes in (left, right):

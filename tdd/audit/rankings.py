@@ -59,10 +59,14 @@ def rankings(
     No error rate of a ranking is controlled: the level of a selection bounds the fraction of contaminated items in it,
     on average, and a selection is not neutral, since clean items that a model finds likely are left out more often.
 
+    Paper: TD4Eval, section 5.4, compares with the ranking of the models before contamination on the whole benchmark,
+    which an auditor does not have; here the reference is the ranking on the truly clean items.
+
     Args:
       results: model -> [m] its result on every item, higher = better, NaN where it has none. Items without a result of
         every model count in no mean.
-      selections: set in words -> [m] bool.
+      selections: set in words -> [m] bool. Those of the paper's table 2 are `tdd.study.baselines.threshold` of each
+        detector, which needs validation items of both kinds.
       labels: [m] 1 contaminated, 0 clean, -1 unknown. Where all are known, the truly clean items are a set too, and the
         reference.
     """

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import logging
 import math
 import os
 import pathlib
-import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,17 +20,11 @@ from tdd.scoring.how import Run, RunOptions
 from tdd.texts import Rows, hash_texts, read_rows
 from tdd.texts import rows as text_checks
 from tdd.texts.shards import paths_of_list
+from tdd.texts.templates import with_text
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
 
 _logger = logging.getLogger("tdd")
-
-WHOLE_ROW = "json"
-"""The template that writes each row as one line of JSON, with ", " and ": " and without absent or null fields."""
-
-TEMPLATES = {"td4eval": "### Question:\n{question}\n### Answer:\n{answer}"}
-"""Forms of the papers by name: what TD4Eval fine-tunes on (table 6, one form for all four benchmarks; choices of an
-item belong to its question)."""
 
 _MOST_LABELS = 50
 _SHOWN = 60
@@ -97,10 +89,7 @@ def load_examples(
     Args:
       source: A path or a Python object, as in `tdd.load_texts`; its order is the canonical one.
       name: What reports call it; by default the file's name without its ending.
-      template: "Q: {question} A: {answer}" writes an example from the fields of a row (plain names in braces, doubled
-        braces for braces; values other than strings are written as JSON); "json" writes the whole row as one line of
-        JSON, separated by ", " and ": " and without null fields, as most .jsonl files are; a name of `TEMPLATES` stands
-        for a form of a paper; None takes `text_field`.
+      template: How a row becomes an example, as in `tdd.texts.templates.with_text`; None takes `text_field`.
       text_field: Field with the text.
       format: Format of a file, if its ending does not tell.
 
@@ -130,26 +119,7 @@ def _examples(rows: Rows, template: str | None, text_field: str | None) -> tuple
         if field not in ("", text_field or "text"):
             _logger.warning('%s: no field "text", reading the examples from %r', rows.source, field)
         return text_checks.text_column(rows.source, rows.column(field), rows.place)
-    template = TEMPLATES.get(template, template) if isinstance(template, str) else template
-    fields = rows.fields if template == WHOLE_ROW else _template_fields(template, rows.fields, rows.source)
-    if not fields:
-        raise InputError(f'template="{WHOLE_ROW}" is for rows with fields, and those of {rows.source} are bare texts')
-    columns = [rows.column(field) for field in fields]
-    examples, parts = [], [*string.Formatter().parse(template)]
-    for index, values in enumerate(zip(*columns, strict=True)):
-        row = {field: value for field, value in zip(fields, values, strict=True) if value is not None}
-        if template == WHOLE_ROW:
-            examples.append(json.dumps(row, ensure_ascii=False))
-            continue
-        if absent := [field for field in fields if field not in row]:
-            raise InputError(f"{rows.place(index)} has no field {absent[0]!r}, which template {template!r} asks for")
-        # not str.format, which reads {a.b} and {0} as more than names of fields
-        cells = {
-            field: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            for field, value in row.items()
-        }
-        examples.append("".join(literal + ("" if field is None else cells[field]) for literal, field, _, _ in parts))
-    return tuple(examples)
+    return text_checks.text_column(rows.source, with_text(rows, template).column("text"), rows.place)
 
 
 def _labels(rows: Rows) -> dict[str, tuple[Any, ...]]:
@@ -171,31 +141,6 @@ def _name_of(source: Any, number: int) -> str:
         return f"data {number}"
     name = pathlib.PurePath(source).name
     return name.removesuffix(".gz").rsplit(".", 1)[0] or name
-
-
-def _template_fields(template: Any, existing: Sequence[str], source: str) -> tuple[str, ...]:
-    """The fields that a template such as "Q: {question} A: {answer}" names; plain names only, all of them existing."""
-    if not isinstance(template, str):
-        raise InputError(f"template must be a string such as '{{question}} {{answer}}', got {template!r}")
-    try:
-        parts = [*string.Formatter().parse(template)]
-    except ValueError as error:
-        raise InputError(f"template {template!r} cannot be read: {error}; write {{{{ and }}}} for braces") from error
-    fields = []
-    for _, field, spec, conversion in parts:
-        if field is None:
-            continue
-        if spec or conversion or field not in existing:
-            listed = ", ".join(map(repr, existing)) or "none: its rows are bare texts"
-            raise InputError(
-                f"template {template!r} asks for {{{field}{'!' + conversion if conversion else ''}"
-                f"{':' + spec if spec else ''}}}, which is not the plain name of a field of {source}; its fields: "
-                f"{listed}"
-            )
-        fields.append(field)
-    if not fields:
-        raise InputError(f"template {template!r} names no field, so all examples would be equal; add {{field}}")
-    return tuple(dict.fromkeys(fields))
 
 
 def _check_examples(name: str, examples: Sequence[str]) -> None:

@@ -52,7 +52,7 @@ def generate(num_documents: int, *, seed: int, prefix: str = "doc") -> Texts:
     Raises:
       InputError: `num_documents` is not a positive whole number, or `seed` is negative.
 
-    Cost: about 0.1 ms a document.
+    Cost: linear in the words drawn.
 
     >>> generate(1, seed=0).ids
     ('doc-00000',)
@@ -77,7 +77,7 @@ def canary_set(num_examples: int, *, seed: int, prefix: str = "canary") -> Texts
     Raises:
       InputError: `num_examples` is not a positive whole number, or `seed` is negative.
 
-    Cost: about 0.03 ms an example.
+    Cost: linear in the words drawn.
 
     >>> canary_set(1, seed=0).ids
     ('canary-00000',)

@@ -9,9 +9,10 @@ import numpy as np
 
 from tdd.lab.corpus import canary_set, generate
 from tdd.lab.plant import Row, assign_models, labelled, plant, plant_canaries, take, three_blocks, training_lists
-from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign, MembersDesign, Recipe
+from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign, Corpus, FileSet, MembersDesign, Recipe
 from tdd.records import Texts
-from tdd.texts import load_texts
+from tdd.texts import load_texts, read_rows
+from tdd.texts.templates import with_text
 from tdd.validate import InputError
 
 
@@ -82,7 +83,7 @@ def _plan_canaries(recipe: Recipe, design: CanariesDesign) -> Plan:
     copies = dict(design.generated)
     sets = {name: canary_set(design.examples, seed=recipe.seed_of(f"set/{name}"), prefix=name) for name in copies}
     for name, given in design.sets.items():
-        sets[name] = load_texts(recipe.place(given.file), text_field=given.text_field)
+        sets[name] = _read(recipe, given)
         copies[name] = given.copies
     planted = plant_canaries(
         sets,
@@ -175,7 +176,7 @@ def _pool(recipe: Recipe, count: int) -> Texts:
     if corpus.file is None:
         draw = generate if corpus.generator == "documents" else canary_set
         return draw(count, seed=recipe.seed_of("corpus"))
-    texts = load_texts(recipe.place(corpus.file), text_field=corpus.text_field, id_field=corpus.id_field)
+    texts = _read(recipe, corpus, id_field=corpus.id_field)
     if len(texts) < count:
         raise InputError(f"{corpus.file}: [plant] needs {count} texts, but corpus.file holds {len(texts)}")
     chosen = take(texts, np.arange(count))
@@ -189,6 +190,14 @@ def _pool(recipe: Recipe, count: int) -> Texts:
                 "other not; remove the duplicates"
             )
     return chosen
+
+
+def _read(recipe: Recipe, given: Corpus | FileSet, id_field: str | None = None) -> Texts:
+    """The texts of a file that a recipe names: one of its fields, or what a template makes of several."""
+    assert given.file is not None
+    if given.template is None:
+        return load_texts(recipe.place(given.file), text_field=given.text_field, id_field=id_field)
+    return load_texts(with_text(read_rows(recipe.place(given.file)), given.template), id_field=id_field)
 
 
 def _tokenizer_texts(recipe: Recipe, texts: tuple[str, ...]) -> tuple[str, ...]:

@@ -27,9 +27,12 @@ class Corpus:
     file: str | None = None  # file or folder that `tdd.load_texts` reads, instead of a generator
     text_field: str = "text"  # field of the file
     id_field: str | None = None  # field of the file
+    template: str | None = None  # how fields of the file become a text, `tdd.texts.templates`, instead of text_field
 
     def __post_init__(self) -> None:
         check_choice("generator", self.generator, ("documents", "examples"))
+        if self.template is not None and self.file is None:
+            raise InputError(f"template = {self.template!r} is for the fields of a file; give file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +96,7 @@ class FileSet:
     file: str  # file or folder that `tdd.load_texts` reads
     copies: int  # number of copies in the training data
     text_field: str = "text"  # field of the file
+    template: str | None = None  # how fields of the file become an example, as in `Corpus`
 
     def __post_init__(self) -> None:
         check_count("copies", self.copies, minimum=0)

@@ -72,6 +72,7 @@ def parse_recipe(
     _check_keys(file, "", given, ("seed", *_SECTIONS))
     tables = {name: _check_section(file, name, given.get(name, {})) for name in _SECTIONS}
     _check_exclusive(file, "corpus", tables["corpus"], "file", ("generator",))
+    _check_exclusive(file, "corpus", tables["corpus"], "template", ("text_field",))
     _check_exclusive(file, "model", tables["model"], "checkpoint", ("width", "layers", "heads", "max_length"))
     if "checkpoint" in tables["model"] and tables["tokenizer"]:
         raise InputError(f"{file}: model.checkpoint brings its tokenizer; remove the section [tokenizer]")
@@ -105,6 +106,9 @@ def recipe_dict(recipe: Recipe) -> dict[str, Any]:
         del sections["tokenizer"]
     if recipe.corpus.file is not None:
         del sections["corpus"]["generator"]
+    for given in (sections["corpus"], *sections["plant"].get("sets", {}).values()):
+        if given["template"] is not None:
+            del given["text_field"]
     return _without_none({"seed": recipe.seed, **sections})
 
 
@@ -125,6 +129,7 @@ def _design(file: str, table: Mapping[str, Any]) -> Any:
     if kind is CanariesDesign:
         for set_name, given in _check_section(file, "plant.sets", table.get("sets", {})).items():
             _record(file, f"plant.sets.{set_name}", given, FileSet)  # whose errors name the set
+            _check_exclusive(file, f"plant.sets.{set_name}", given, "template", ("text_field",))
     return _record(file, "plant", {key: value for key, value in table.items() if key != "design"}, kind)
 
 

@@ -133,7 +133,7 @@ def train_tokenizer(texts: Sequence[str], *, vocab_size: int = 1536) -> PreTrain
     Raises:
       InputError: `texts` is empty or holds something other than strings, or `vocab_size` is too small.
 
-    Cost: seconds for ten thousand short texts.
+    Cost: one pass over the texts to count their words, then one merge for each further token of the vocabulary.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

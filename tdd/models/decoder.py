@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jax import lax
 
@@ -107,8 +108,11 @@ def trunk(
       past: Keys and values of a prefix of every row, or None.
       noise: Dropout, for training; None without.
     """
-    if probes is None and noise is None and not remat and _in_bfloat16(spec, params):
-        return _forward(spec, params, embedded, past)
+    if probes is None and noise is None and not remat:
+        if _stacks_are(spec, params, jnp.uint16):
+            return _plain_forward(spec, params, embedded, past, of_bits=True)
+        if _stacks_are(spec, params, jnp.bfloat16):
+            return _forward(spec, params, embedded, past)
     variables, rngs, rates = {"params": params}, None, None
     if noise is not None:
         rngs, rates = {"dropout": noise.key}, (noise.stream, noise.adapted)
@@ -117,9 +121,24 @@ def trunk(
     return decoder.apply(variables, embedded, probes, past, rngs=rngs)[0]  # type: ignore[return-value]
 
 
-def _in_bfloat16(spec: DecoderSpec, params: Any) -> bool:
-    """Whether every weight of every block is in bfloat16."""
-    return all(leaf.dtype == jnp.bfloat16 for name, *_ in spec.runs for leaf in jax.tree.leaves(params[name]))
+def as_bits(spec: DecoderSpec, params: Any) -> Any:
+    """The parameters, and where every weight of every block is in bfloat16, the bits of these in place of the weights.
+
+    `trunk` and `trunk_with_cache` take either, without derivatives; of weights, a program for a CPU would copy the bits
+    at every call. On a CPU weights and bits share their memory.
+    """
+    if not _stacks_are(spec, params, jnp.bfloat16):
+        return params
+    stacks = {name: params[name] for name, *_ in spec.runs}
+    return {
+        **params,
+        **jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf).view(np.uint16), leaf.sharding), stacks),
+    }
+
+
+def _stacks_are(spec: DecoderSpec, params: Any, dtype: Any) -> bool:
+    """Whether every weight of every block is of this type."""
+    return all(leaf.dtype == dtype for name, *_ in spec.runs for leaf in jax.tree.leaves(params[name]))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -157,7 +176,8 @@ def trunk_with_cache(
     spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCache | None = None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """`trunk`, and the keys and values of the given tokens in every layer: two arrays [L, B, T, G, d] float32."""
-    stream, cache = _Decoder(spec, keep=True).apply({"params": params}, embedded, None, past)  # type: ignore[misc]
+    decoder = _Decoder(spec, keep=True, of_bits=_stacks_are(spec, params, jnp.uint16))
+    stream, cache = decoder.apply({"params": params}, embedded, None, past)  # type: ignore[misc]
     return stream, cache[0], cache[1]  # type: ignore[return-value]
 
 

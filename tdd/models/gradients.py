@@ -17,7 +17,7 @@ from tdd.records import GradSqNorms
 _BUDGET = 2**30
 """Bytes of activations kept for the backward pass; beyond them each block is computed twice."""
 
-_TILE_CPU, _TILE = 2**20, 2**24
+_TILE_CPU, _TILE = 2**20, 2**26
 """Logits of a block of the head, on CPU (where they stay in cache) and elsewhere."""
 
 
@@ -41,7 +41,7 @@ def grad_sqnorm(
       mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
       remat: True recomputes every block in the backward pass instead of keeping its activations, False never does,
         None decides by `activation_bytes`: beyond 1 GiB. Static.
-      chunk: Columns of logits at a time; by default about a million logits on CPU, sixteen million elsewhere. Static.
+      chunk: Columns of logits at a time; by default about a million logits on CPU, 64 million elsewhere. Static.
 
     Returns:
       `GradSqNorms` with parts "layers" [L, B]; "trunk" (learned positions, final norm, projections); "embedding"

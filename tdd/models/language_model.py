@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.models.attention import PrefixCache
-from tdd.models.decoder import embed, hidden, logits, readout, trunk, trunk_with_cache
+from tdd.models.decoder import as_bits, embed, hidden, logits, readout, trunk, trunk_with_cache
 from tdd.models.spec import DecoderSpec
 from tdd.records import GradSqNorms, LanguageModel
 from tdd.validate import InputError
@@ -35,6 +35,7 @@ def language_model(spec: DecoderSpec) -> LanguageModel:
         grad_sqnorm=functools.partial(_grad_sqnorm, spec),
         prefix=functools.partial(prefix, spec),
         hidden_after=functools.partial(hidden_after, spec),
+        on_cpu=functools.partial(as_bits, spec),
     )
 
 

@@ -190,8 +190,8 @@ class Contamination(Probe):
         finite-sample, provided that items that are not leaked are exchangeable with the references: the look t may
         fail with probability alpha (spent_t - spent_(t-1)), and one may read it whenever one likes.
 
-        Cost: bounds by simulation, about a second for 1,000 items and references and 50 looks; in closed form, and
-        wider, where a look's fraction of the level would take too many draws.
+        Cost: as `tdd.fdp_bounds` with max(999, 4/delta) draws, delta the last look's part of the level; in closed form,
+        and wider, where these are too many.
         """
         if self.first_alarm is None:
             return None

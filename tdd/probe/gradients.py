@@ -44,7 +44,7 @@ def example_grad_norms(
     """|| grad_params loss(params, example_b) ||_2 for every example b, with the memory of `microbatch` gradients. Pure.
 
     Accepts the losses of `optax.microbatching.micro_grad`, in the same two forms. The last microbatch may be
-    incomplete, and no sum of gradients is kept. For a `LanguageModel` `tdd.grad_norms` is faster: it forms no gradient.
+    incomplete, and no sum of gradients is kept. For a `LanguageModel` `tdd.grad_norms` forms no gradient.
 
     Args:
       loss: (params, *example) -> [] real. One that returns more is wrapped: `lambda *given: loss(*given)[0]`.

@@ -90,7 +90,7 @@ class OrderGuard(AlarmHistory):
     Raises:
       InputError: alpha outside (0, 1), an unknown `against`, `memory` below 1.
 
-    Cost: O(w) an example; 512 examples take about three milliseconds on one CPU core.
+    Cost: O(w) an example.
 
     References: Vovk, Petej, Nouretdinov, Ahlberg, Carlsson & Gammerman (2021), algorithm 1, the simple jumper; Vovk,
     Gammerman & Shafer (2005), theorem 8.1, for the ranks.

@@ -233,7 +233,7 @@ class Probe(AlarmHistory):
     def save(self, folder: Any) -> None:
         """Write a run folder: run.json, history.csv, items.csv, report.html, and state.npz to continue from.
 
-        See `restore`. Most of its time, about half a second, goes into the figures of the report.
+        See `restore`. Cost: the figures of the report are drawn at every call.
 
         Raises:
           InputError: the folder holds something else, or cannot be written.

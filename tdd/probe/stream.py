@@ -95,8 +95,8 @@ class StreamGuard:
       InputError: no watched text, strings without a tokenizer, a text shorter than `ngram`, or none with an n-gram of
         its own.
 
-    Cost: a batch of 32 x 1,024 tokens against 88,000 n-grams takes about 2 ms on one CPU core; memory is that
-    of the watched tokens, 20 bytes an n-gram, and 16 bytes a remembered row.
+    Cost: O(B T (log S + n)) a batch [B, T] for S n-grams of n tokens; memory is that of the watched tokens, 20 bytes an
+    n-gram, and 16 bytes a remembered row.
 
     >>> guard = StreamGuard([[1, 2, 3, 4], [5, 6, 7, 8]], ngram=3)
     >>> guard(0, [[9, 5, 6, 7, 9]]).new, guard.seen()

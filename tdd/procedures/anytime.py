@@ -103,8 +103,8 @@ def trajectory_test(
       seed: seed of the labellings.
 
     Returns:
-      `TrajectoryResult`. Concrete scores are ranked in float64, traced ones in their own type. Cost: about 5 ms a look
-      for 10,000 labellings of 400 items on one core; (num_draws + 1) N bytes.
+      `TrajectoryResult`. Concrete scores are ranked in float64, traced ones in their own type. Cost: O(K N + K log K)
+      a look for K = num_draws + 1 labellings of N items; K N bytes.
 
     Raises:
       InputError: wrong shapes, infinite scores, a look without a score, no suspect or no reference item, more looks

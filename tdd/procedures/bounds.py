@@ -180,9 +180,7 @@ def fdp_bounds(
       mask: [m] bool, True = real item.
 
     Returns:
-      `FdpBounds`. NaN scores are left out of n and m. Cost: u_k takes a quarter of a second of processor time at n = m
-      = 100, four seconds at 1,000, nine at 2,000, and its draws four at any larger sizes (half a minute at 100,000
-      under a transformation, where each uniform is drawn); the rest O(m + n) and one sort of n.
+      `FdpBounds`. NaN scores are left out of n and m. Cost: O(m + n), one sort of n, and that of `fdp_template`.
 
     Raises:
       InputError: wrong shapes (scores of several detectors included), infinite scores, no calibration items, neither

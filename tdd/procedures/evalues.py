@@ -98,7 +98,7 @@ def closed_e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
     >>> closed_e_bh([60.0, 12.0, 12.0, 0.0], 0.1).reject.tolist(), e_bh([60.0, 12.0, 12.0, 0.0], 0.1).reject.tolist()
     ([True, True, True, False], [True, False, False, False])
 
-    Cost: O(m^2 log m): 60 ms for m = 1,000, 5 s for 10,000.
+    Cost: O(m^2 log m).
     """
     return _decided(_closed_e_bh, e_values, alpha, mask)
 

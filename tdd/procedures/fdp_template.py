@@ -24,7 +24,8 @@ def fdp_template(
     """Return the part of `fdp_bounds` that depends on the sizes only, for many data sets of one size.
 
     For known sizes up to 2,048 it is computed (`tdd.kernels.null_paths`), and neither the key nor the number of draws
-    moves it; otherwise it is drawn.
+    moves it; otherwise it is drawn. Cost: up to 2,048, O((n + m) W) for each tabulated number of nulls, W at most
+    m + 1; beyond, O(num_draws log n); in a trace, O(num_draws (n + m)) besides.
 
     Args:
       num_calibration: n, calibration scores that are real in every data set.
@@ -92,8 +93,8 @@ def draw_template(
     largest u_k' of k' <= k. The approximation affects how the error is divided among the ranks, not its total: P(N_k(i)
     <= u_k(i) for all i) >= 1 - delta for every k, over the draws and the data, for any number of draws.
 
-    B multinomial draws for each pair of a tabulated rank and number of nulls take four seconds of one core for B = 999,
-    one for B = 199, whatever n and m; the last eight templates are cached.
+    Cost: B multinomial draws for each pair of a tabulated rank and number of nulls, O(log n) ranks and a bounded number
+    of nulls; the last eight templates are cached.
     """
     data = np.asarray(_words(key))
     exact = lattice.is_exact(level)

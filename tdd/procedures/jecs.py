@@ -105,12 +105,16 @@ DIFFERENCES = [
     Difference(
         "tdd.jmcs", "JECS", "eq. 12", "GCR <= alpha in finite samples",
         "claimed for models that are independent given the labels; alpha (1 + ... + 1/m) and \"by\" in any case",
-        "counterexamples: .607 at level .6 for n = 9, m = 6",
+        "counterexample: 3/4 at level 2/3 for n = m = 2",
     ),
     Difference(
-        "tdd.jecs", "JECS", "appendix D.1", "the density above tau is that of the k-th smallest p-value",
-        "its whole group of ties counts, and grid points with fewer than ten p-values above them are passed over",
-        "conformal p-values lie on a lattice; without any grid point the selection is that of tdd.jmcs",
+        "tdd.jecs", "JECS", "section 3.3", "the density above tau is estimated from the k nearest p-values",
+        "the whole group of ties of the k-th one counts", "conformal p-values lie on a lattice: many are equal",
+    ),
+    Difference(
+        "tdd.jecs", "JECS", "appendix D.1", "tau is any point of the grid",
+        "points with fewer than ten p-values above them are passed over",
+        "fewer have at most three neighbours; where no point is left the selection is that of tdd.jmcs",
     ),
 ]  # fmt: skip
 
@@ -134,7 +138,7 @@ def jmcs(
     model's scores of the calibration items and of the candidates it was trained on are exchangeable, and, for "bh" and
     "storey", if the scores of an item under different models are independent given its labels:
       "bh": BH at alpha; GCR <= alpha·m0/m. Without independence the bound is alpha·(1 + ... + 1/m), and alpha itself is
-        exceeded in examples (3/4 at 2/3 for n = m = 2, .607 at .6 for n = 9, m = 6), by little at small levels.
+        exceeded in an example: 3/4 at 2/3 for n = m = 2.
       "storey": BH at alpha/pi0, pi0 = (1 + #{P_j >= lambda})/(m (1 - lambda)), uncapped; GCR <= alpha, and no bound
         without independence. Stronger if most candidates are clean, weaker if many are contaminated: their P_j lie near
         1, and pi0 exceeds 1.
@@ -201,7 +205,8 @@ def jecs(
     = 10,000 and still .12 for n = m = 20,000. `jmcs` holds in finite samples; its rule "storey" has almost the same
     power there.
 
-    Differs from the paper (`DIFFERENCES`): appendix D.1, with whole groups of ties and at least ten p-values above tau.
+    Differs from the paper (`DIFFERENCES`): section 3.3, where whole groups of ties count; appendix D.1, with at least
+    ten p-values above tau.
 
     Args:
       calibration: [K, n] loss-like scores (lower = more member-like) of items that every model was trained on.

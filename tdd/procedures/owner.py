@@ -194,7 +194,7 @@ def dataset_inference(
       heldout_mask: [m] bool.
 
     Returns:
-      `DatasetInferenceResult`. Cost: S·num_draws·(n + m) steps; 10 s for the defaults and 1,000 items.
+      `DatasetInferenceResult`. Cost: O(S·num_draws·(n + m)).
 
     Raises:
       InputError: wrong shapes, infinite scores, fewer than four real items in a set, unknown `test`, an invalid key.

@@ -79,18 +79,32 @@ DIFFERENCES = [
         "the mean; the sum with reduction=sum", "texts of unequal length are ranked",
     ),
     Difference(
-        "tdd.ptdi", "PTDI", "eq. 8-9", "FDR <= alpha with the subtraction estimate",
+        "tdd.scoring.scores.tokens.MaxRenyi", "PTDI", "eq. 3",
+        "minus the logarithm of the sum of p^gamma: Renyi's entropy times gamma - 1", "Renyi's entropy",
+        "gamma - 1 is negative at the paper's gamma = 1/2, and texts of high entropy would count as members",
+    ),
+    Difference(
+        "tdd.scoring.scores.tokens.Zlib", "PTDI", "section 4.2", "perplexity over the compressed size",
+        "loss, its logarithm, over the compressed size", "the ratio of Carlini et al. (2021), whom the paper cites",
+    ),
+    Difference(
+        "tdd.ptdi", "PTDI", "theorem 1", "FDR <= alpha with the subtraction estimate",
         "the claim is alpha (1 + 1/m)(1 + 1/n), and the default is Storey's estimate, with FDR <= alpha",
         "the proof takes the estimate as independent of the p-values",
     ),
     Difference(
-        "tdd.ptdi", "PTDI", "eq. 12", "the nominal fraction eta of the calibration scores is the denominator",
-        "the fraction that lies in the region", "with ties the FDR is .27 to .29 at level .1 otherwise",
+        "tdd.ptdi", "PTDI", "proposition 1", "the region holds exactly the fraction eta of the calibration scores",
+        "the denominator of eq. 12 is the fraction that it does hold",
+        "with ties that is less than eta, and with eta the FDR is .27 at level .1",
     ),
     Difference(
         "tdd.ptdi", "PTDI", "eq. 13", "the moment estimate is clipped to [0, 1)",
         "theta is clipped to [1, m], and the estimate is 0 unless it is significant",
         "a negative theta would select everything: FDR .27 at level .1 with 20 items each and a weak score",
+    ),
+    Difference(
+        "tdd.study.results.StudyResult", "PTDI", "appendix F.7", "Hamming distance: the number of wrong decisions",
+        "that number over m", "test sets of several sizes stand in one table",
     ),
 ]  # fmt: skip
 
@@ -123,8 +137,9 @@ def ptdi(
         sizes: FDR .273 at alpha = .1 for n = n1 = m = 20 and members half a standard deviation away.
     The factor 1 - pi may exceed 1; capping it would void the guarantee.
 
-    Differs from the paper (`DIFFERENCES`): eq. 8-9, whose level the subtraction estimate does not hold exactly; eq. 12,
-    with the fraction that lies in the region as its denominator; eq. 13, with another clip.
+    Differs from the paper (`DIFFERENCES`): theorem 1, whose level the subtraction estimate does not hold exactly;
+    proposition 1, whose region holds exactly the fraction eta: here eq. 12 has the fraction that it does hold as its
+    denominator; eq. 13, with another clip.
 
     Args:
       calibration: [n] loss-like scores (lower = more member-like) of known non-members.

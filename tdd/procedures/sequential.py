@@ -135,8 +135,8 @@ def exchangeability_sequence(
         not count ("spending": its shard is left out at looks that include it).
 
     Returns:
-      `SequentialResult`, in the precision of `exchangeability`. Cost: O(r b); "spending": `exchangeability` once a look
-      (about 15 ms each for r = b = 50, and a compilation each).
+      `SequentialResult`, in the precision of `exchangeability`. Cost: O(r b); "spending": `exchangeability`, and a
+      compilation, once a look.
 
     Raises:
       InputError: as `exchangeability`, looks that do not rise or lie beyond the horizon, more shuffles than the

@@ -97,7 +97,7 @@ def best_score(
     Returns:
       `CombinedSelection`; `weights` are the fractions of the tested candidates that each score judged, `p_values`
       min(1, 1/e). `adjusted` is that of e-BH on the e-values of this alpha and does not decide at other levels. Cost:
-      O(K m (n + m)): about 10^8 steps a second on one core.
+      O(K m (n + m)).
 
     Raises:
       InputError: wrong shapes, infinite scores, no calibration items, alpha out of range, unknown `null`.

@@ -108,8 +108,7 @@ def _from_host(run: Callable[..., Any], p_values: np.ndarray, mask: Any) -> Any:
 def in_pieces(run: Callable[..., Any], rows: np.ndarray, mask: Any) -> Any:
     """Apply a compiled `run` to NumPy rows [B, m] and their mask, a few megabytes at a time.
 
-    Copying 80 MB to a fresh device buffer takes longer than deciding on them. A piece that fits the processor's cache
-    is copied to where the one before lay, while that one is being worked on.
+    A piece that fits the processor's cache is copied to where the one before lay, while that one is being worked on.
     """
     total = rows.shape[0]
     step = max(1, PIECE_ITEMS // max(rows.shape[1], 1))

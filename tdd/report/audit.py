@@ -39,8 +39,8 @@ _STEP_UPS = {
     *("jmcs/bh", "jmcs/storey", "td4eval/pooled_rank", "td4eval/split_weights"),
 }
 """Procedures that compare the p-values of single items with the line t·pi0/alpha."""
-_OF_W = ("ktd/ktd", "ktd/multi")
-"""Procedures that compare the numbers of statistics beyond t and -t."""
+_OF_W = {"ktd/ktd": "W", "ktd/multi": "gap"}
+"""Procedures that compare the numbers of statistics beyond t and -t -> the statistic."""
 _BH = "Benjamini and Hochberg's procedure"
 _OF_MODELS = "the largest p-value of an item under the models"
 _RULES = {
@@ -338,13 +338,15 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
                 functools.partial(_drawn, "scores", items, calibration, column, cut),
             )
         )
-    if decision["method"] in _OF_W and _known(items.get("statistic", ())):
+    if method in _OF_W and _known(items.get("statistic", ())):
+        plus = " plus one" if run["options"].get("offset", 1) else ""
+        divided = ", divided by the number of knockoffs of an item" if method == "ktd/multi" else ""
         pictures.append(
             Figure(
                 "Knockoff statistics",
-                "Number of candidates whose knockoff statistic W is at least t, and number at most -t: the rule takes "
-                f"the second as an estimate of the false ones among the first. {decision['num_selected']} candidates "
-                "are selected.",
+                f"Number of candidates whose {_OF_W[method]} is at least t, and number at most -t. The rule's estimate "
+                f"of the false ones among the first is the second{plus}{divided}. "
+                f"{decision['num_selected']} candidates are selected.",
                 functools.partial(_drawn, "statistics", items, decision),
             )
         )

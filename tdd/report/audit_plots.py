@@ -53,14 +53,15 @@ def statistics(items: Mapping[str, Any], decision: Mapping[str, Any]) -> Figure:
     figure, axes = _panel("t", "candidates")
     values = _finite(items["statistic"])
     sizes = np.unique(np.abs(values[values != 0]))
-    for place, (side, name) in enumerate(((values, "W ≥ t"), (-values, "W ≤ -t"))):
+    what = "W" if decision["method"] == "ktd/ktd" else "gap"
+    for place, (side, name) in enumerate(((values, f"{what} ≥ t"), (-values, f"{what} ≤ -t"))):
         count = values.size - np.searchsorted(np.sort(side), sizes, side="left")
         look = stroke(place)
         axes.step(*_thinned(sizes, count), where="pre", color=look.colour, linestyle=look.dashes, label=name)
     chosen = np.asarray(items["selected"], bool) & ~np.isnan(_numbers(items["statistic"]))
     if decision["num_selected"] and chosen.any():
         cut = _numbers(items["statistic"])[chosen].min()
-        axes.axvline(cut, color=INK, linewidth=1, linestyle=":", label="smallest selected W")
+        axes.axvline(cut, color=INK, linewidth=1, linestyle=":", label=f"smallest selected {what}")
     axes.set(xlim=(0, None), ylim=(0, None))
     axes.legend(frameon=False, loc="upper right")
     return figure

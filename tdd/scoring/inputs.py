@@ -154,7 +154,7 @@ class DistinctRows(NamedTuple):
 def distinct_rows(passes: Mapping[str, Rows], like: Mapping[str, str]) -> DistinctRows:
     """Find rows of equal tokens and targets, within each pass and between it and an earlier one that it is `like`.
 
-    The rows of a pass that is not computed have no statistics. Cost: one hash a row, about 2 microseconds.
+    The rows of a pass that is not computed have no statistics. Cost: one hash a row.
     """
     keys: dict[str, list[bytes]] = {}
     first: dict[str, np.ndarray] = {}

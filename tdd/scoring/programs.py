@@ -63,6 +63,9 @@ class TokenProgram:
     """Token statistics of one model, whose batches have at most `capacity` scored positions."""
 
     def __init__(self, lm: LanguageModel, params: Any, devices: Devices, capacity: int, tile: Tiling) -> None:
+        of_lm = lm.hidden is not None and lm.readout is not None
+        if lm.on_cpu is not None and of_lm and devices.platform == "cpu" and len(devices) == 1:
+            params = lm.on_cpu(params)
         self.lm, self.params, self.devices = lm, params, devices
         self.capacity, self.tile = capacity, tile
 

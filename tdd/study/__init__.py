@@ -3,7 +3,7 @@
     import tdd
     result = tdd.study.run(tdd.study.NormalShift(signal=2.0), ["ptdi/storey"], alphas=[0.1], repetitions=10_000)
 
-`run` takes any design and any method; `resample` is the faster engine for one labelled pool,
+`run` takes any design and any method; `resample` is the engine for one labelled pool, O(N) a repetition,
 `resample_joint` and `simulate_joint` are those for joint selections; `expected_power` and `expected_exchange_power` say
 what an audit or a test of order may expect to find. With a folder and `shard=(i, n)`
 each runs a part of the repetitions; without `shard` it joins the parts. The names below are loaded

@@ -211,9 +211,9 @@ def selected_by_each(
     `calibration` [K, n] are loss-like scores of known members, `scores` [K, m] those of the candidates; `eta` is the
     fraction of the calibration scores in the region of presumed members, for "storey".
 
-    Differs from the paper: JECS's eq. 5 is BH, and its table 1 has what Storey-BH gives (GCR of the intersection .363,
-    .609 and .752 at levels .1, .2 and .3; ours .36, .61 and .75 with Storey-BH, .11, .23 and .32 with BH). "storey" is
-    therefore the default, and "bh" is offered.
+    Differs from the paper: JECS's eq. 5 is BH, and its table 1 has what Storey-BH gives (GCR of the intersection .366,
+    .614 and .757 at levels .1, .2 and .3; `python -m benchmarks.jecs_synthetic`: .369, .615 and .756 with Storey-BH,
+    .115, .226 and .323 with BH). "storey" is therefore the default, and "bh" is offered.
 
     Raises:
       InputError: unknown `step`.

@@ -1,4 +1,4 @@
-"""A labelled pool: the design that splits it anew, and PTDI on millions of splits a second, `tdd.study.resample`."""
+"""A labelled pool: the design that splits it anew, and PTDI without a sort of each split, `tdd.study.resample`."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def resample(
       InputError: scores or labels that do not fit, options out of range, sizes that the pool cannot give, a folder of
         another study; a shard that does not exist, or without a folder.
 
-    Cost: O(N) a repetition, about 1 ns an item and core; memory does not grow with `repetitions`.
+    Cost: O(N) a repetition; memory does not grow with `repetitions`.
 
     >>> rng = np.random.default_rng(0)
     >>> member = np.arange(200) < 100

@@ -28,8 +28,9 @@ class StudyResult(Displayed):
     """Error rates and power of methods over the repetitions of a design.
 
     FDP = false selections / max(1, selections), power = right selections / max(1, items that are right to select),
-    Hamming = (false selections + right ones missed) / max(1, items). Each array has the axes [method, alpha], or
-    [cell, method, alpha] where the study has a grid; those of quantiles a last axis over `QUANTILES` more.
+    Hamming = (false selections + right ones missed) / max(1, items), times m in PTDI's appendix F.7. Each array has the
+    axes [method, alpha], or [cell, method, alpha] where the study has a grid; those of quantiles a last axis over
+    `QUANTILES` more.
 
     Attributes:
       methods: names, in order.

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.cores import available_cores
+from tdd.kernels.platforms import one_device
 from tdd.runs.display import progress_bar
 from tdd.study import checks
 from tdd.study.results import StudyResult, Totals
@@ -233,6 +234,7 @@ def sum_over_blocks(
     """
     count = len(devices)
 
+    @one_device()
     def own_blocks(operands: Any, bounds: jax.Array, own: jax.Array) -> Any:
         first, last = bounds[0], bounds[1]
         blocks = (last - first + jnp.uint32(lanes - 1)) // jnp.uint32(lanes)

@@ -9,6 +9,7 @@ from scipy import stats
 import tdd
 from tdd.audit.rankings import CLEAN, rankings, spearman
 from tdd.cli import main
+from tdd.study.baselines import threshold
 
 ALPHA, N, M = 0.2, 60, 90
 DETECTORS = ("loss", "lowercase", "zlib", "grad_norm", "min_k", "min_k_plus_plus")
@@ -64,6 +65,29 @@ def test_the_six_detectors_and_the_selection_rank_the_models(columns):
     # the contaminated model is near the top on all items, and last on the selected ones
     assert (rows["all items"]["ranks"][0], rows["the selection"]["ranks"][0], rows[CLEAN]["ranks"][0]) == (2, 5, 5)
     assert rows["all items"]["srcc"] < rows["the selection"]["srcc"]
+
+
+def test_thresholds_of_the_highest_accuracy_are_rows_too(columns):
+    """The detectors of the paper's table 2, from validation items of both kinds, against a search of all thresholds."""
+    rng = np.random.default_rng(3)
+    values = np.array([columns[name][N:] for name in MODELS], float)
+    member = np.array(columns["label"][N:]) == 1
+    sets, plain = {}, {}
+    for name in DETECTORS:
+        scores = np.array(columns[name])
+        own = np.concatenate([scores[:N], rng.normal(size=40)])  # clean ones are not shifted
+        clean = np.arange(N + 40) >= N
+        sets[f"{name}, threshold"] = np.asarray(threshold(own, clean, scores[N:], null="member").selected)
+        gains = {t: int((clean & (own >= t)).sum() - (~clean & (own >= t)).sum()) for t in own}
+        best = max(t for t in own if gains[t] == max(gains.values()))
+        plain[f"{name}, threshold"] = scores[N:] >= best
+    found = {row.items: row for row in rankings(dict(zip(MODELS, values, strict=True)), sets, member.astype(int)).rows}
+    assert len(found) == len(DETECTORS) + 2
+    for name, chosen in plain.items():
+        means = values[:, chosen].mean(axis=1)
+        assert found[name].fdp == pytest.approx(member[chosen].mean())
+        assert found[name].srcc == pytest.approx(stats.spearmanr(means, values[:, ~member].mean(axis=1)).statistic)
+    assert len({row.fdp for row in found.values()}) > 3
 
 
 def test_without_labels_the_reference_is_all_items():

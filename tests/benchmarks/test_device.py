@@ -31,6 +31,15 @@ def test_named_programs_are_measured_anywhere(without_torch, capsys, tmp_path):
     assert json.loads(out.read_text())["rows"] == shown["rows"]
 
 
+def test_a_profile_has_a_folder_a_program(without_torch, capsys, tmp_path):
+    """With the compiled program; on a CPU no kernels are listed."""
+    assert main(["device", "--program", "bh", "--quiet", "--json", "--profile", str(tmp_path)]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert "kernels" not in row
+    assert "ENTRY" in (tmp_path / "bh" / "program.hlo").read_text()
+    assert list((tmp_path / "bh").rglob("*.xplane.pb"))
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [((), "this machine has no accelerator"), (("--program", "nothing"), "begins no name; there are resample 775")],

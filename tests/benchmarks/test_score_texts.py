@@ -106,7 +106,19 @@ def test_the_pages_show_the_worst_beside_the_best(no_products):
         "studies": [{"case": "ptdi-resample-775", "per_s": 3e6, "ratios": {"peer": 500.0}}],
         "kernels": [{"case": "one", "items": 10, "batch": 3, "peers": peers}, {"case": "two", "failed": "so"}],
     }
-    said = score_tables.speed(bench, result)
+    fast, slow = ({"torch": {"seconds": 1, "peer / ours": ratio}} for ratio in (4.0, 0.5))
+    slow["torch, TF32"] = {"refused": "so"}
+    device = {
+        "device": "Some GPU",
+        "rows": [
+            {"program": "resample 775", "rate": 5e6, "peer": None},
+            {"program": "first", "peer": fast},
+            {"program": "second", "peer": slow},
+        ],
+    }
+    said = score_tables.speed(bench, result, device)
+    assert "On one Some GPU PTDI makes 5 million such splits a second, and of 2 programs" in said
+    assert "the best runs 4.00 times (first; torch) as fast, the worst 0.50 times (second; torch)." in said
     assert "0.25 times the speed of faster (`one`, 3 × 10 items)" in said
     assert said.count("0.40 times as fast as the fastest") == said.count("2.50 times as fast as the slowest") == 2
 

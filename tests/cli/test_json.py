@@ -27,8 +27,8 @@ def documented():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("json")
-    rows = [f"x{i},{'calibration' if i < 60 else 'candidate'},{(i * 37) % 101}" for i in range(100)]
-    (place / "scores.csv").write_text("\n".join(["id,role,loss", *rows]))
+    rows = [f"x{i},{'calibration' if i < 60 else 'candidate'},{(i * 37) % 101},{i % 2},{i % 3}" for i in range(100)]
+    (place / "scores.csv").write_text("\n".join(["id,role,loss,a,b", *rows]))
     rng = np.random.default_rng(0)
     for name in ("texts", "others"):
         texts = [" ".join(map(str, rng.integers(0, 40, 12))) for _ in range(16)]
@@ -45,7 +45,8 @@ def folder(tmp_path_factory):
 
 
 COMMANDS = {
-    "select": "select scores.csv --alpha 0.5",
+    "select": "select scores.csv --score loss --alpha 0.5",
+    "select --results": "select scores.csv --method td4eval --score loss --results a,b --alpha 0.5",
     "exchange": "exchange model texts.jsonl --shards 4 --shuffles 4",
     "score": "score model texts.jsonl --score loss --out scored.csv",
     "score-logprobs": "score-logprobs dump.jsonl --score loss --out dumped.csv",
@@ -79,7 +80,7 @@ def test_every_documented_command_is_run():
 
 def test_the_parts_that_decide(folder, capsys):
     """The last paragraph of the page."""
-    assert tdd.cli.main(["select", str(folder / "scores.csv"), "--alpha", "0.5", "--json"]) == 0
+    assert tdd.cli.main(["select", str(folder / "scores.csv"), "--score", "loss", "--alpha", "0.5", "--json"]) == 0
     run = json.loads(capsys.readouterr().out)
     for name in ("decision", "verdict"):
         sentence = re.search(rf"In `{name}`:(.+?)\.(\s|$)", PAGE, re.DOTALL)

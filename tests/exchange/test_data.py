@@ -84,7 +84,9 @@ def test_several_data_sets(tmp_path):
         (["a", "b"], {"template": "{text}"}, "none: its rows are bare texts"),
         ([{"q": "a"}, {"b": 1}], {"template": "{q}"}, r"item 1|index 1|row 2|\[1\]"),
         (["a", "a", "a"], {}, "all 3 examples are equal"),
-        ([{"q": " ", "a": ""}, {"q": "b", "a": "c"}], {"template": "{q}{a}"}, "example 1 is empty"),
+        ([{"q": " ", "a": ""}, {"q": "b", "a": "c"}], {"template": "{q}{a}"}, "the text at .* is empty"),
+        ([{"q": "\ud800"}, {"q": "b"}], {"template": "{q}"}, "the text at .* surrogate"),
+        (Texts(("1", "2"), ("a", " ")), {}, "example 2 is empty"),
         (Texts(("1",), ("a",)), {"template": "{text}"}, "Texts have none"),
     ],
 )

@@ -466,11 +466,25 @@ METHODS = (
         ("tests/procedures/test_shift.py",),
     ),
     Fault(
-        "resample: the rows of a step are put upside down",
-        "kernels/resample.py",
+        "fill_down: the rows of a step are put upside down",
+        "kernels/fill_down.py",
         "jnp.stack(column[::-1])",
         "jnp.stack(column)",
         ("tests/kernels/test_resample.py",),
+    ),
+    Fault(
+        "fill_down: all programs of the kernel fill the lanes of the first",
+        "kernels/fill_down.py",
+        "pl.ds(pl.program_id(0) * _BLOCK, _BLOCK)",
+        "pl.ds(0, _BLOCK)",
+        ("tests/kernels/test_resample.py",),
+    ),
+    Fault(
+        "tally: copies of a histogram share their first bins",
+        "kernels/tally.py",
+        "place = place * copies + jnp.arange(lanes, dtype=jnp.int32) % copies",
+        "place = place + jnp.arange(lanes, dtype=jnp.int32) % copies",
+        ("tests/kernels/test_tally.py",),
     ),
     Fault(
         "joint: the items of the last, shorter step are left out",
@@ -1179,8 +1193,8 @@ MODELS = (
     Fault(
         "platforms: a kernel in a program of several devices",
         "kernels/platforms.py",
-        "return _one_device.get() and platform in _accelerators()",
-        "return platform in _accelerators()",
+        "return known and _one_device.get() and platform in _accelerators()",
+        "return known and platform in _accelerators()",
         ("tests/portability/test_lowering.py",),
     ),
     Fault(
@@ -1872,8 +1886,68 @@ DRAWS_AND_DUMPS = (
     ),
 )
 
+AS_IN_THE_PAPERS = (
+    Fault(
+        "td4eval: p = 1 of one detector outweighs the others",
+        "tdd/procedures/td4eval.py",
+        "jnp.where(alone == n + 1, 1 - 0.5 / last, p_alone)",
+        "jnp.where(alone == n + 2, 1 - 0.5 / last, p_alone)",
+        ("tests/procedures/test_td4eval.py",),
+    ),
+    Fault(
+        "ktd: the picture of gaps has the words of W",
+        "tdd/report/audit.py",
+        'if method == "ktd/multi" else ""',
+        'if method == "ktd/ktd" else ""',
+        ("tests/report/test_audit_report.py",),
+    ),
+    Fault(
+        "rankings: compared with all items though labels are known",
+        "tdd/audit/rankings.py",
+        "reference = CLEAN if contaminated is not None else ALL",
+        "reference = CLEAN if contaminated is None else ALL",
+        ("tests/audit/test_rankings.py",),
+    ),
+    Fault(
+        "templates: a name is taken for the text",
+        "tdd/texts/templates.py",
+        "template = TEMPLATES.get(template, template) if isinstance(template, str) else template",
+        "template = template if isinstance(template, str) else TEMPLATES.get(template, template)",
+        ("tests/exchange/test_data.py", "tests/lab/test_lab_recipe_run.py"),
+    ),
+    Fault(
+        "lab: a template of the corpus is ignored",
+        "tdd/lab/plan.py",
+        "    if given.template is None:\n",
+        '    if given.template is None or given.text_field == "text":\n',
+        ("tests/lab/test_lab_recipe_run.py",),
+    ),
+    Fault(
+        "renyi: the logarithm of the sum without its factor",
+        "kernels/token_stats.py",
+        "return (jnp.log1p(rest_of_order + (num_top - 1)) - order * log_sum) / (1 - order)",
+        "return order * log_sum - jnp.log1p(rest_of_order + (num_top - 1))",
+        ("tests/scoring/test_renyi_orders.py",),
+    ),
+    Fault(
+        "lab: dropout that leaves the others as they were",
+        "tdd/models/decoder.py",
+        "return jnp.where(kept, values / (1 - rate), 0.0)",
+        "return jnp.where(kept, values, 0.0)",
+        ("tests/lab/test_lab_dropout.py",),
+    ),
+    Fault(
+        "lab: every step drops the same",
+        "tdd/lab/step.py",
+        "jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed), _DROPPED), number)",
+        "jax.random.fold_in(jax.random.key(self._seed), _DROPPED)",
+        ("tests/lab/test_lab_dropout.py",),
+    ),
+)
+
 FAULTS = (
     *CONFORMAL,
+    *AS_IN_THE_PAPERS,
     *STEP_UP,
     *KNOCKOFFS_AND_MERGES,
     *ORDER_TESTS,

@@ -105,12 +105,24 @@ def test_low_precision_keeps_dtypes_and_sums_in_float32(length):
     rounding.assert_close(norms, exact, roundings=2 * length + 24 + 18, scale=terms)
 
 
-def test_the_cheaper_form_is_taken():
-    def widest(length, width_in, width_out):
-        arrays = normal(0, B, length, width_in), normal(1, width_in, width_out), jnp.zeros(B)
-        backward = lambda x, w, p, g: jax.vjp(lambda x, p: grad_norm.dense(x, w, p), x, p)[1](g)  # noqa: E731
-        return str(jax.make_jaxpr(backward)(*arrays, normal(2, B, length, width_out)))
+def test_the_cheaper_form_is_taken(monkeypatch):
+    def formed(rows, columns, length, platform="cpu"):
+        """Whether matrices of these sizes are formed for all examples at once, with weights [24, 18]."""
+        arrays = normal(0, B, length, 24), normal(1, 24, 18), jnp.zeros(B), normal(2, B, length, 18)
+        backward = jax.jit(lambda x, w, p, g: jax.vjp(lambda x, p: grad_norm.dense(x, w, p), x, p)[1](g))
+        text = backward.trace(*arrays).lower(lowering_platforms=(platform,)).as_text()
+        return f"tensor<{B}x{rows}x{columns}xf32>" in text
 
-    assert f"f32[{B},4,4]" in widest(4, 24, 18)  # T (I + O) = 168 < I O = 432
-    assert f"f32[{B},20,20]" not in widest(20, 24, 18)  # 840 > 432
-    assert f"f32[{B},24,18]" not in widest(20, 24, 18)  # and then one example at a time
+    assert formed(4, 4, length=4)  # T (I + O) = 168 < I O = 432
+    assert not formed(20, 20, length=20)  # 840 > 432
+    assert not formed(24, 18, length=20)  # and then one example at a time
+    assert formed(24, 18, length=20, platform="cuda")  # or all, where a step of a loop is several launches
+    monkeypatch.setattr(grad_norm, "_SIDE_BY_SIDE", B * 24 * 18 - 1)
+    assert not formed(24, 18, length=20, platform="cuda")
+
+
+def test_the_forms_give_the_same_norms():
+    inputs, cotangent = normal(0, B, 20, 24), normal(1, B, 20, 18)
+    exact = np.square(np.einsum("bti,bto->bio", *(np.asarray(x, np.float64) for x in (inputs, cotangent)))).sum((1, 2))
+    for form in (grad_norm._one_by_one, grad_norm._side_by_side):
+        np.testing.assert_allclose(form(inputs, cotangent), exact, rtol=2e-6)

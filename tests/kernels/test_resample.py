@@ -9,7 +9,7 @@ import pytest
 import references
 from scipy import stats
 
-from tdd.kernels import lattice, proportion, resample, resample_pool
+from tdd.kernels import fill_down, lattice, proportion, resample, resample_pool
 
 ALPHAS = (0.05, 0.1, 0.25, 0.5)
 EXACT = ("none", "storey", "subtraction")
@@ -208,6 +208,25 @@ def test_several_items_in_one_step_change_nothing(kind, sizes, unroll):
     )
     for a, b in zip(usual, again, strict=True):
         np.testing.assert_array_equal(a, b, strict=True)
+
+
+@pytest.mark.parametrize("kind", SPLITS)
+def test_one_kernel_fills_the_same_tables(kind, monkeypatch):
+    """The form for GPUs, its operations one by one, on the lanes of two programs."""
+    scores, labels = make_pool(1, 13, 9, 0.25)
+    pool = jax.tree.map(jnp.asarray, resample_pool.prepare(scores, labels))
+    split, tails = SPLITS[kind](13, 9), jnp.asarray(resample_pool.tails(13, 0.05))
+
+    def both():
+        drawn = resample.draw(pool, split, words(2, 2 * fill_down._BLOCK))
+        return drawn, resample.decide(pool, drawn, levels(ALPHAS), proportions=EXACT, tails=tails)
+
+    def fused(item, state, fixed, tables, *, rows, kinds, unroll):
+        return fill_down._fused(item, rows, kinds, state, fixed, tables, interpret=True)
+
+    looped = both()
+    monkeypatch.setattr(resample, "fill_down", fused)
+    jax.tree.map(partial(np.testing.assert_array_equal, strict=True), both(), looped)
 
 
 def test_the_size_of_the_calibration_half_is_hypergeometric():

@@ -104,3 +104,14 @@ def test_the_sums_hold_as_many_repetitions_as_they_say():
     found = jax.jit(lambda: jax.lax.fori_loop(0, tally.MAX_REPETITIONS // 2**16, body, tally.zero(())))()
     assert totals(found)[0].tolist() == [tally.UNIT * tally.MAX_REPETITIONS] * 2
     assert int(found.histogram[0, tally.BINS]) == tally.MAX_REPETITIONS
+
+
+@pytest.mark.parametrize("copies", [1, 32])
+def test_sums_by_bin_are_those_of_numpy(copies):
+    """Those of one table, and of the copies that a GPU adds to."""
+    rng = np.random.default_rng(0)
+    bins, counted = rng.integers(0, tally.BINS + 1, (3, 200)), rng.integers(0, 2, 200)
+    bins[0] = 7
+    found = tally._sums_by_bin(copies, jnp.asarray(bins, jnp.int32), jnp.asarray(counted, jnp.uint32))
+    for row, sums in zip(bins, found, strict=True):
+        np.testing.assert_array_equal(sums, np.bincount(row, counted, minlength=tally.BINS + 1))

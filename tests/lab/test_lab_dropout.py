@@ -161,12 +161,12 @@ def test_a_run_follows_from_its_seed_and_continues_with_the_same_bits(tokenizer,
 
 
 def test_steps_differ(tokenizer, start):
-    """With a learning rate of 0 only what is dropped changes from one epoch to the next."""
-    config = dataclasses.replace(CONFIG, learning_rate=0.0, batch_size=12)
-    factors = train(LM, start, tokenizer, TEXTS, config=dataclasses.replace(config, dropout=0.4))
-    assert len({line["loss"] for line in factors.history}) == 2
-    plain = train(LM, start, tokenizer, TEXTS, config=config)
-    assert plain.history[0]["loss"] == pytest.approx(plain.history[1]["loss"], rel=1e-6)
+    """With a learning rate of 0 and one text only what is dropped changes from one step to the next."""
+    config = dataclasses.replace(CONFIG, learning_rate=0.0, batch_size=1, epochs=3)
+    dropped = train(LM, start, tokenizer, TEXTS[:1], config=dataclasses.replace(config, dropout=0.4))
+    assert len({line["loss"] for line in dropped.history}) == 3
+    plain = train(LM, start, tokenizer, TEXTS[:1], config=config)
+    assert len({line["loss"] for line in plain.history}) == 1
 
 
 def test_what_cannot_be_dropped_is_refused(tokenizer, start):

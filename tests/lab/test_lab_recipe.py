@@ -49,6 +49,10 @@ def test_keys_that_an_example_comments_out_are_known_too(tmp_path, design):
         {"plant": BLOCKS | {"share": [0.5, 0, 1]}, "training": {"lora": {"rank": 2}, "learning_rate": 1, "eps": 1e-12}},
         {"plant": {"design": "assignments", "models": 2, "items": 9}, "model": {"checkpoint": "base"}},
         {"plant": {"design": "canaries", "sets": {"a-b.c": {"file": "base", "copies": 2}}}, "corpus": {"file": "base"}},
+        {
+            "plant": {"design": "canaries", "sets": {"a": {"file": "base", "copies": 2, "template": "{q} {a}"}}},
+            "corpus": {"file": "base", "template": "td4eval"},
+        },
     ],
 )
 def test_the_full_form_is_read_back_equal(tmp_path, given):
@@ -124,6 +128,20 @@ def test_seeds_of_parts_differ_and_are_those_of_the_definition():
         ({"plant": BLOCKS, "corpus": {"file": "x.jsonl"}}, r"corpus\.file = 'x\.jsonl': there is no"),
         ({"plant": BLOCKS, "corpus": {"file": "x", "generator": "documents"}}, r"corpus\.file and corpus\.generator"),
         ({"plant": BLOCKS, "corpus": {"generator": "novels"}}, r"\[corpus\] generator='novels'"),
+        ({"plant": BLOCKS, "corpus": {"template": "td4eval"}}, r"\[corpus\] template = 'td4eval' .*; give file"),
+        (
+            {"plant": BLOCKS, "corpus": {"file": "x", "template": "{q}", "text_field": "q"}},
+            "template and corpus.text_f",
+        ),
+        (
+            {
+                "plant": {
+                    "design": "canaries",
+                    "sets": {"a": {"file": "x", "copies": 1, "template": "", "text_field": ""}},
+                }
+            },
+            r"plant\.sets\.a\.template and plant\.sets\.a\.text_field exclude each other",
+        ),
         ({"plant": BLOCKS, "model": {"width": 30}}, r"\[model\] width=30 is not a multiple of heads=4"),
         ({"plant": BLOCKS, "model": {"checkpoint": "x", "width": 8}}, r"model\.checkpoint and model\.width exclude"),
         (

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tdd import InputError, load_texts
+from tdd.lab.plan import make_plan
 from tdd.lab.recipe_file import parse_recipe, recipe_toml
 from tdd.lab.recipe_run import load_lab_run, run_recipe
 from tdd.models import checkpoint
@@ -172,6 +173,26 @@ class TestGoingOn:
         pool.write_text("".join(lines[:13]))
         with pytest.raises(InputError, match=r"needs 14 texts, but corpus\.file holds 13"):
             run_recipe(recipe, tmp_path / "other")
+
+    def test_questions_and_answers_in_the_form_of_td4eval(self, tmp_path):
+        """What is planted and audited has the form of the paper's table 6; sets may have a form of their own."""
+        pool = tmp_path / "pool.jsonl"
+        pairs = [{"id": f"q{i}", "question": f"What is {i} and {i}?", "answer": 2 * i} for i in range(15)]
+        pool.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+        corpus = {"file": str(pool), "template": "td4eval"}
+        written = {f"q{i}": f"### Question:\nWhat is {i} and {i}?\n### Answer:\n{2 * i}" for i in range(15)}
+        plan = make_plan(recipe_of("assignments", corpus=corpus))
+        audited = [row for rows in plan.audited.values() for row in rows]
+        assert len(audited) == 13
+        assert all(written[row["id"]] == row["text"] for row in audited)
+        assert all({*texts} <= {*written.values()} and texts for texts in plan.training)
+        plant = {"design": "canaries", "sets": {"mine": {"file": str(pool), "copies": 2, "template": "{answer}"}}}
+        rows = make_plan(recipe_of("canaries", corpus={}, plant=plant)).audited["canaries/mine.jsonl"]
+        assert [row["text"] for row in rows] == [str(2 * i) for i in range(15)]
+        with pytest.raises(
+            InputError, match=r"asks for \{q\}, which is not the plain name of a field of .*pool\.jsonl"
+        ):
+            make_plan(recipe_of("assignments", corpus=corpus | {"template": "{q}"}))
 
     @pytest.mark.parametrize("design", ["members", "assignments", "blocks"])
     def test_a_text_that_is_there_twice_has_no_truth(self, design, tmp_path):

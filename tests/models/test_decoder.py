@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import rounding
 from decoder_specs import SPECS, assert_logits, perturbed_model, perturbed_params, roundings
+from family_files import word_tokenizer
 
+import tdd
 from tdd.models import attention, decoder
 from tdd.models.checkpoint import load
 from tdd.models.language_model import language_model
@@ -253,8 +255,34 @@ def test_weights_in_bfloat16_are_sliced_as_they_are(tokens):
     found = gradient(ours)
     jax.tree.map(np.testing.assert_array_equal, found, gradient(plain))
     assert all(np.any(leaf) for leaf in jax.tree.leaves(found[0]["layers"]))
-    texts = [jax.jit(of).lower(params, embedded).compile().as_text() for of in (ours, plain)]
-    assert ["f32[3,16,48]" in text for text in texts] == [False, True]
+    bits = decoder.as_bits(spec, params)
+    np.testing.assert_array_equal(jax.jit(ours)(bits, embedded), jax.jit(plain)(params, embedded))
+    calls = (ours, bits), (ours, params), (plain, params)
+    texts = [jax.jit(of).lower(given, embedded).compile().as_text() for of, given in calls]
+    assert ["bf16[3,16,48]" in text for text in texts] == [False, True, True]  # copied from weights to bits
+    assert ["f32[3,16,48]" in text for text in texts] == [False, False, True]
+
+
+def test_bits_share_their_memory_with_the_weights(tokens):
+    spec = spec_of(2)
+    params = perturbed(spec, dtype=jnp.bfloat16)
+    weights, bits = (jax.tree.leaves(tree["layers"]) for tree in (params, decoder.as_bits(spec, params)))
+    assert [leaf.unsafe_buffer_pointer() for leaf in bits] == [leaf.unsafe_buffer_pointer() for leaf in weights]
+    wide = perturbed(spec)
+    assert decoder.as_bits(spec, wide) is wide
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_statistics_are_computed_of_bits(dtype, monkeypatch):
+    """On one CPU; nothing else of a model changes."""
+    spec = spec_of(2)
+    given = language_model(spec), perturbed(spec, dtype=jnp.dtype(dtype)), word_tokenizer(40)
+    seen = []
+    of = decoder._plain_forward
+    monkeypatch.setattr(decoder, "_plain_forward", lambda *args, **named: seen.append(named) or of(*args, **named))
+    jax.clear_caches()
+    assert np.isfinite(tdd.score(given, ["a b c d", "b c"], "loss", progress=False)["loss"]).all()
+    assert seen == ([{"of_bits": True}] if dtype == "bfloat16" else [])
 
 
 @pytest.mark.slow("long")
@@ -262,7 +290,8 @@ def test_weights_in_bfloat16_are_sliced_as_they_are(tokens):
 def test_every_kind_of_block_is_sliced_so(name, tokens):
     lm, params = perturbed_model(name)
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    past = lm.prefix(params, tokens[:1, :3])
+    past, bits = lm.prefix(params, tokens[:1, :3]), decoder.as_bits(lm.spec, params)
+    jax.tree.map(np.testing.assert_array_equal, lm.prefix(bits, tokens[:1, :3]), past)
     embedded = decoder.embed(lm.spec, params, tokens[:, 3:9])
     for before in (None, past):
         ours, plain = (
@@ -273,6 +302,8 @@ def test_every_kind_of_block_is_sliced_so(name, tokens):
             )
         )
         np.testing.assert_array_equal(ours, plain)
+        of_bits = jax.jit(functools.partial(decoder.trunk, lm.spec))(bits, embedded, past=before)
+        np.testing.assert_array_equal(of_bits, plain)
 
 
 def test_an_id_beyond_the_vocabulary_is_nan(model):

@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from benchmarks.aot import models
-from tdd.kernels import conformal, majorant, platforms
+from tdd.kernels import conformal, majorant, platforms, resample, resample_pool
 from tdd.lab.step import Weights, update
 from tdd.models import attention
 from tdd.models.decoder import init_params
@@ -160,6 +160,25 @@ def test_fused_kernels_are_for_one_device(monkeypatch, platform):
     for others in (texts(width=100), texts(wanted=("log_prob", "m_entropy"))):
         assert others[0] == others[1]
     assert (call in texts(dtype=jnp.float32)[1] if call else False) == (platform == "tpu")
+
+
+def test_tables_of_a_study_take_one_kernel_on_one_gpu(monkeypatch):
+    monkeypatch.setattr(platforms, "_accelerators", lambda: frozenset(("gpu",)))
+    pool = resample_pool.prepare(np.arange(9.0), np.arange(9) % 2 == 0)
+    draw = functools.partial(resample.draw, jax.tree.map(jnp.asarray, pool), resample_pool.half_split(4, 5))
+
+    def fused(draw, lanes, platform="cuda"):
+        text = lowered(lambda words: draw(words), (jnp.zeros((2, lanes), jnp.uint32),), platform)
+        assert set(complaints(text)) <= {"__gpu$xla.gpu.triton"}
+        return "xla.gpu.triton" in text
+
+    alone = platforms.one_device()(draw)
+    assert fused(alone, 256)
+    assert not fused(draw, 256)  # XLA may divide it between devices
+    assert not fused(alone, 100)
+    assert not fused(alone, 256, "tpu")
+    monkeypatch.setattr(platforms, "all_gpus_since_ampere", lambda: False)
+    assert not fused(alone, 256)
 
 
 def test_the_kernel_for_tpus_takes_attention_without_a_prefix(monkeypatch):

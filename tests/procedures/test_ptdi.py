@@ -58,7 +58,7 @@ def test_any_small_integers(calibration, scores, alpha, proportion):
     st.integers(0, 2**32 - 1),
     st.floats(0, 1),
     st.sampled_from([0.1, 0.25, 0.5]),
-    st.sampled_from(["storey", "subtraction"]),
+    st.sampled_from(["storey", "subtraction", "moment", "moment_paper"]),
 )
 def test_theorem_3_scaled_p_values_select_no_less(seed, share, alpha, proportion):
     """If 0 < pi < 1 the scaled procedure selects all that BH selects, hence has no less power (PTDI, theorem 3).
@@ -68,7 +68,8 @@ def test_theorem_3_scaled_p_values_select_no_less(seed, share, alpha, proportion
     rng = np.random.default_rng(seed)
     calibration, scores = rng.normal(size=12), rng.normal(size=12) - 3 * (rng.random(12) < share)
     plain = np.asarray(tdd.ptdi(calibration, scores, alpha=alpha, proportion="none").selected)
-    scaled = tdd.ptdi(calibration, scores, alpha=alpha, proportion=proportion, eta=0.25)
+    members = {"members": rng.normal(size=12) - 3} if proportion.startswith("moment") else {}
+    scaled = tdd.ptdi(calibration, scores, alpha=alpha, proportion=proportion, eta=0.25, **members)
     chosen, pi = np.asarray(scaled.selected), float(scaled.proportion)
     assert pi <= 0 or chosen[plain].all()
     assert pi >= 0 or plain[chosen].all()
@@ -84,6 +85,18 @@ def test_theorem_3_has_cases():
         assert (float(scaled.proportion) > 0) == pi_is_positive
         assert (int(scaled.num_selected) > int(plain.num_selected)) == pi_is_positive
         assert (int(scaled.num_selected) < int(plain.num_selected)) == (not pi_is_positive)
+
+
+def test_a_twin_that_divides_by_1_minus_pi_breaks_theorem_3():
+    broken = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        calibration, scores = rng.normal(size=12), rng.normal(size=12) - 3 * (rng.random(12) < 0.5)
+        plain = tdd.ptdi(calibration, scores, alpha=0.25, proportion="none")
+        pi = float(tdd.ptdi(calibration, scores, alpha=0.25, proportion="storey", eta=0.25).proportion)
+        twin = np.asarray(tdd.bh(np.minimum(np.asarray(plain.p_values) / (1 - pi), 1), 0.25).reject)
+        broken += pi > 0 and not twin[np.asarray(plain.selected)].all()
+    assert broken > 3
 
 
 def test_equality_is_decided_exactly_at_sizes_beyond_32_bits():

@@ -65,12 +65,14 @@ def test_pooled_rank_is_bh_on_the_exact_ranks(rule, alpha, values):
 @pytest.mark.parametrize("alpha", [0.1, 0.2])
 def test_the_paper(alpha):
     calibration, scores = panels(1, shift=3.0)
+    scores[0, 0] = scores[1, -1] = -9.0  # p = 1 for one detector
     got = td4eval(calibration, scores, alpha=alpha, combine="cauchy")
     rejected = rejected_alone(calibration, scores, alpha)
     assert sum(rejected) > 0
     weights = np.array(rejected) / sum(rejected)
     np.testing.assert_allclose(got.weights, weights, rtol=1e-6)
     p = ranks_alone(calibration, scores) / 401
+    assert (p == 1).sum() == 2
     p[p == 1] = 1 - 1 / 802
     combined = np.array([ref.cauchy(column, weights) for column in p.T])
     np.testing.assert_allclose(got.p_values, combined, rtol=1e-5)

@@ -196,7 +196,36 @@ def test_the_picture_of_knockoff_statistics():
         np.testing.assert_array_equal(count, [(side >= np.float64(one) - 1e-6).sum() for one in t])
     assert len(t) == len(np.unique(np.abs(w[w != 0]).astype(np.float32)))
     assert cut.get_xdata()[0] == pytest.approx(w[np.asarray(audit.items["selected"])].min(), abs=1e-6)
+    assert [line.get_label() for line in axes.get_lines()] == ["W ≥ t", "W ≤ -t", "smallest selected W"]
     assert "Knockoff statistics" not in [one.title for one in run_of().report().sections if isinstance(one, Figure)]
+
+
+@pytest.mark.parametrize("offset", [1, 0])
+@pytest.mark.parametrize("rule", ["ktd", "multi"])
+def test_the_words_below_it_are_those_of_the_rule(rule, offset):
+    """The estimate that they describe gives the selection; the one of the other rule does not."""
+    rng = np.random.default_rng(4)
+    z = rng.normal(size=(80, 4)) - 2.0 * (np.arange(80)[:, None] < 30) * np.array([1, 0, 0, 0])
+    columns = {"id": [*range(80)], **{name: z[:, j].tolist() for j, name in enumerate(["original", "b", "c", "d"])}}
+    method = f"ktd:rule={rule},offset={offset}"
+    audit = select(columns, alpha=0.3, method=method, score="original", knockoffs=("b", "c", "d"))
+    (figure,) = [
+        one for one in audit_report(audit.run, audit.items).sections if getattr(one, "title", "")[:8] == "Knockoff"
+    ]
+    w = np.asarray(audit.items["statistic"])
+
+    def smallest(plus, divided):
+        """The smallest t at which the estimate is at most alpha times the first number."""
+        ratio = {t: (plus + (w <= -t).sum()) / divided / max(1, (w >= t).sum()) for t in np.unique(np.abs(w[w != 0]))}
+        return min(t for t, value in ratio.items() if value <= 0.3)
+
+    assert ("plus one" in figure.alternative) == (offset == 1)
+    assert ("divided by the number of knockoffs" in figure.alternative) == (rule == "multi")
+    divided, other = (3, 1) if rule == "multi" else (1, 3)
+    np.testing.assert_array_equal(np.asarray(audit.items["selected"]), w >= smallest(offset, divided))
+    assert (w >= smallest(offset, divided)).sum() != (w >= smallest(offset, other)).sum()
+    what = "gap" if rule == "multi" else "W"
+    assert figure.draw().axes[0].get_lines()[0].get_label() == f"{what} ≥ t"
 
 
 def fact(run, name):

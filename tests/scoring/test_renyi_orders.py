@@ -72,6 +72,18 @@ def test_the_limits():
     assert abs(float(twin + usual.mu[1])) > 1e-2
 
 
+@pytest.mark.parametrize(("order", "same"), [(0.5, False), (0.25, False), (2.0, True), (3.0, True)])
+def test_the_papers_form_is_the_entropy_times_order_minus_one(order, same):
+    """PTDI's eq. 3 is -log sum p^gamma: below 1 it ranks the texts the other way round."""
+    given = rows()[:4].astype(np.float64)
+    log_p = given - np.log(np.exp(given).sum(axis=1, keepdims=True))
+    theirs = -np.log(np.exp(order * log_p).sum(axis=1))
+    ours = entropy(given, order)
+    np.testing.assert_allclose(theirs, (order - 1) * ours, rtol=1e-9)
+    assert (np.argsort(theirs) == np.argsort(ours)).all() == same
+    assert (np.argsort(-theirs) == np.argsort(ours)).all() != same
+
+
 @pytest.fixture(scope="module")
 def small():
     texts = generate(20, seed=3).texts

@@ -1,5 +1,10 @@
 """Compositions of single selections, joint metrics, and the synthetic set-up."""
 
+import inspect
+import json
+import pathlib
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,3 +61,13 @@ def test_joint_metrics(selected, contaminated, gcp, power):
     found = baselines.joint_metrics(jnp.array(selected, bool), ~jnp.array(contaminated, bool))
     assert float(found.gcp) == pytest.approx(gcp)
     assert float(found.power) == pytest.approx(power)
+
+
+def test_the_docstring_quotes_what_was_measured():
+    """The paper's row of table 1, then the intersections of the benchmark's first setting."""
+    place = pathlib.Path(__file__).parents[2] / "benchmarks" / "results" / "jecs_synthetic.json"
+    rows = json.loads(place.read_text())["settings"][0]["rows"]
+    measured = [row["gcr"] for name in ("intersection", "intersection, BH") for row in rows if row["procedure"] == name]
+    quoted = [float(number) for number in re.findall(r"\.\d{3}\b", inspect.getdoc(baselines.selected_by_each) or "")]
+    assert quoted[:3] == [0.366, 0.614, 0.757]
+    assert quoted[3:] == [round(value, 3) for value in measured]

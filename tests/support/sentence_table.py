@@ -6,7 +6,7 @@ guarantee of the procedure that it names. All other sentences state counts, fact
 
 FACTS = """
 report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, demo_table 1, _decided 5, _origin 1,
-  _pictures 6, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _COMPARED 2,
+  _pictures 7, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _COMPARED 2,
   _BY_KNOCKOFFS 1, _GLOSSARY 8, _ADJUSTED 2, _KNOCKOFF 1, _GCR 1, _AUC 1, _OF_TRUTH 2, _proportion 1, _OF_MODELS 1,
   _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _SYMBOLS 5, _scores 1
 report/audit_plots.py: bounds 1
@@ -43,7 +43,7 @@ audit/pictures.py: ImageItems 1
 audit/preparation.py: preparation 1, _warning 1, _counts 1, _FIRST 1, _LAST 2, _CATEGORIES 7, _CHARACTERS 2, _PATTERNS
   4, _first_class 1, _last_class 2, _PHRASES 2, _OF_LENGTH 2, _COPIES 1
 audit/samples.py: SampleItems 1
-exchange/data.py: TEMPLATES 1, _template_fields 1, Shards 2
+exchange/data.py: Shards 2
 exchange/run.py: run_exchange 1
 exchange/structure.py: sortedness 1
 exchange/summary.py: _SEEN 4, _FIELD 1, outcome 2, run_warnings 4, open_points 9, _outcome_of_one 4, _of_copies 2,

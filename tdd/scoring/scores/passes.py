@@ -22,6 +22,7 @@ _UNSEEN = "texts that the model has not seen"
 class Lowercase(OfMeanLoss):
     """lowercase: loss(text) / loss(lowercased text) (Carlini et al. 2021, "Extracting training data").
 
+    Paper: "TD4Eval", appendix 11.1, compares the perplexities, of which the losses are the logarithms.
     A text that the model knows by heart has a loss near 0 in both forms, and the quotient of two such numbers is noise:
     both are floored, so that it tends to 1 there.
     """

@@ -87,7 +87,10 @@ def compressed_bytes(text: str) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Zlib(OfMeanLoss):
-    """zlib: loss / number of bytes of the zlib-compressed text (Carlini et al. 2021, "Extracting training data")."""
+    """zlib: loss / number of bytes of the zlib-compressed text (Carlini et al. 2021, "Extracting training data").
+
+    Paper: "High-power training data identification", section 4.2, has the perplexity in place of its logarithm.
+    """
 
     name = "zlib"
     meaning = "loss divided by the compressed size of the text"
@@ -155,6 +158,9 @@ class MaxRenyi(Score):
     gamma is any number above 0: 1 is Shannon's entropy, inf minus the largest log-probability; k = 0 takes the single
     largest. Each order but 1/2, 1, 2 and inf costs one more pass of the readout, and needs the model itself: logged
     statistics and the descriptions of images have these four.
+
+    Paper: "High-power training data identification", Eq. 3, leaves out the factor 1/(gamma - 1), without which orders
+    below 1 rank the texts the other way round.
     """
 
     name = "max_renyi"

@@ -112,7 +112,7 @@ def expected_power(
       InputError: Sizes, fractions, levels or names out of range; a source that the method does not fit or, with
         draw="without", that is too small; a fraction that leaves nothing to be found.
 
-    Cost: The fixed-pool engine takes about 1 ns an item of the pool and repetition; elsewhere that of the method.
+    Cost: O(N) a repetition by the fixed-pool engine for N items; elsewhere that of the method.
 
     >>> source = NormalScores(auc=0.9)
     >>> plan = expected_power(source, num_calibration=200, num_tests=100, member_share=0.5, repetitions=200)
