@@ -6,6 +6,7 @@ The sentences of a run are made here: its outcome, reasons to withhold a verdict
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,16 +44,23 @@ _RULE = (
 )
 
 _UNITS = {
-    ("nonmember", "item"): ("candidates", "selected as training data", "non-members among the selected"),
-    ("nonmember", "drawn"): ("drawn candidates", "selected as training data", "non-members among the selected"),
+    ("nonmember", "item"): ("candidates", "suspected training data", "non-members among the selected"),
+    ("nonmember", "drawn"): ("drawn candidates", "suspected training data", "non-members among the selected"),
     ("nonmember", "cluster"): (
         "clusters",
-        "selected as training data",
+        "suspected training data",
         "clusters without any member among the selected clusters",
     ),
-    ("member", "item"): ("candidates", "selected as clean", "contaminated items among the selected"),
+    ("member", "item"): ("candidates", "presumed clean", "contaminated items among the selected"),
 }
-"""(null, unit) -> name of the units, what the selected ones are, and what a false one is."""
+"""(null, unit) -> name of the units, as what they are selected, and what a false one is."""
+
+_RATES = {"FDR": "false discovery rate (FDR)", "GCR": "global contamination rate (GCR)"}
+_PLAIN = {
+    *("FDR", "GCR", "alpha", "m", "n", "over", "clusters", "the", "drawn", "items", "and", "counting"),
+    *("in", "limit", "of", "many"),
+}
+"""The words of guarantees of which the bound in numbers says all: others are named with their conditions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,8 +283,8 @@ def _outcome(
             "so it is not a result. The warnings say more."
         )
     untested = (
-        f"Not tested: {'; '.join(unchecked)}. That calibration items are like the candidates rests on whoever supplied "
-        "them. "
+        f"Not tested: {'; '.join(unchecked)}. That calibration items are like the candidates rests on the word of "
+        "whoever supplied them. "
         if unchecked
         else ""
     )
@@ -300,9 +308,9 @@ def _of_items(decision: Decision) -> str:
     level = level_in_words(decision.alpha)
     units, selected_as, errors = _UNITS[decision.null, decision.unit]
     answer = (
-        f"{decision.num_units_selected} of {decision.num_units} {units} are {selected_as}"
+        f"{decision.num_units_selected} of {decision.num_units} {units} are selected as {selected_as}"
         if decision.num_units_selected
-        else f"None of {decision.num_units} {units} is {selected_as}"
+        else f"None of {decision.num_units} {units} is selected as {selected_as}"
     )
     if decision.unit == "cluster" and decision.num_units_selected:
         answer += f" ({decision.num_selected} candidates)"
@@ -316,19 +324,22 @@ def _of_items(decision: Decision) -> str:
         )
     if decision.guarantee.kind == "none":
         return f"{answer} This procedure carries no guarantee."
-    if not decision.guarantee.controls.startswith(("FDR", "GCR")):
+    if not decision.guarantee.controls.startswith(tuple(_RATES)):
         return f"{answer} What is known of its errors: {decision.guarantee.controls}."
-    if "given the calibration sample" in decision.guarantee.controls:
-        return (
-            f"{answer} If the assumptions hold, {decision.guarantee.controls}; over repetitions of "
-            "the whole audit, calibration sample included, it is at most alpha + delta."
-        )
+    rate = _RATES[decision.guarantee.controls[:3]]
     how = "" if decision.guarantee.kind == "finite-sample" else " in the limit of many items"
     bound = level if decision.bound == decision.alpha else f"{100 * decision.bound:.3g}%"
+    if "given the calibration sample" in decision.guarantee.controls:
+        return (
+            f"{answer} If the assumptions hold, the {rate}, which is the expected fraction of {errors}, is at most "
+            f"{bound}{how} for a given calibration sample, with probability 1 - delta over such samples; over "
+            "repetitions of the whole audit, calibration sample included, it is at most alpha + delta."
+        )
+    plain_words = set(re.findall("[A-Za-z]+", decision.guarantee.controls)) <= _PLAIN
+    exactly = "" if plain_words else f" ({decision.guarantee.controls})"
     return (
-        f"{answer} If the assumptions hold, the expected fraction of {errors}, "
-        f"over repetitions of the whole audit, is at most {bound}{how} "
-        f"({decision.guarantee.controls.removesuffix(how or ' ')})."
+        f"{answer} If the assumptions hold, the {rate}, which is the expected fraction of {errors} over repetitions of "
+        f"the whole audit, is at most {bound}{how}{exactly}."
     )
 
 
@@ -354,8 +365,8 @@ def _open_points(
     if decision.num_calibration:
         kind = "were not in the training data" if decision.null == "nonmember" else "were in the training data"
         points.append(
-            f"Not checked: that the calibration items {kind}, and {chosen}. Both are taken from whoever ran the audit; "
-            "no computation can check them."
+            f"Not checked: that the calibration items {kind}, and {chosen}. Both rest on the word of whoever ran the "
+            "audit; no computation can check them."
         )
         what = "cluster" if decision.unit == "cluster" else "item"
         if texts and not failed:
@@ -364,11 +375,11 @@ def _open_points(
                 f"{kind}. The checks below can contradict it and cannot confirm it."
             )
     else:
-        points.append(f"Not checked: {chosen}. This is taken from whoever ran the audit.")
+        points.append(f"Not checked: {chosen}. This rests on the word of whoever ran the audit.")
         points.append(
-            "That the model treats a non-member and its knockoffs alike is taken from whoever made the knockoffs. A "
-            "model can prefer the style of the originals to that of paraphrases without having seen these texts; the "
-            "error rate can then exceed the level. "
+            "That the model treats a non-member and its knockoffs alike rests on the word of whoever made the "
+            "knockoffs. A model can prefer the style of the originals to that of paraphrases without having seen these "
+            "texts; the error rate can then exceed the level. "
             + (
                 "The symmetry test on known non-members can contradict the assumption and cannot prove it."
                 if symmetry_tested

@@ -143,8 +143,8 @@ def effective_calibration_size(scores: np.ndarray, texts: Texts | None = None) -
         parts.append(f"{num_repeated} calibration items are copies of others and add no information")
     if 2 * num_distinct < size:
         parts.append(
-            f"the {num_scored} calibration scores take only {num_distinct} different values: conservative p-values "
-            "stay valid and lose power"
+            f"the {num_scored} calibration scores take only {num_distinct} different "
+            f"value{'' if num_distinct == 1 else 's'}: conservative p-values stay valid and lose power"
         )
     return EffectiveCalibration(values.size, num_missing, num_repeated, size, num_distinct, "; ".join(parts))
 
@@ -305,7 +305,7 @@ def knockoff_texts(inputs: Inputs) -> KnockoffTexts:
             "or with rule=multi, such an item is never selected",
         ),
         (repeated, "have two knockoffs that are the same text, which say no more than one"),
-        (foreign, "have a knockoff that is the text of another item: are the columns out of step?"),
+        (foreign, "have a knockoff that is the text of another item: check that the columns belong to the same rows"),
     )
     parts = [f"{_some_of(names, total)} {what}" for names, what in findings if names]
     return KnockoffTexts(total, len(unchanged), len(repeated), len(foreign), "; ".join(parts))

@@ -7,11 +7,13 @@ known.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
+import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,6 +28,7 @@ from tdd.validate import InputError, arrays
 
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 _SHOWN = 4
+_one_by_one = threading.RLock()  # whoever catches warnings does so for all threads
 _DRAWS, _FEW, _MAX_DRAWS = 999, 10, 9_999
 """Draws for the template; for large samples so many that the tenth most extreme one decides: there the error of fewer
 draws is below that of the tabulated grid."""
@@ -184,8 +187,7 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
     `labels` are [m] 1 member (for several models: of at least one of them), 0 non-member, -1 unknown; or None.
     """
     arrays.check_level(alpha)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with _own_warnings() as caught:
         result = procedure.select(evidence, alpha, jax.random.key(seed))
     selected, tested = np.asarray(result.selected), ~np.isnan(np.asarray(result.adjusted))
     n = int(result.num_calibration)
@@ -228,11 +230,32 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
         facts=tuple(procedure.facts(evidence, result)),
         warnings=(
             *procedure.warnings(evidence, result),
-            *(str(item.message) for item in caught if item.category is UserWarning),
+            *caught,
         ),
         truth=_truth(selected, tested, labels, result.null, evidence.clusters if unit == "cluster" else ()),
         selection=result,
     )
+
+
+@contextlib.contextmanager
+def _own_warnings() -> Iterator[list[str]]:
+    """The user warnings of this thread: those of another are not of this decision, and are shown as ever."""
+    caught, own = list[str](), threading.get_ident()
+    with _one_by_one, warnings.catch_warnings():
+        warnings.simplefilter("always")
+        shown = warnings.showwarning
+
+        def keep(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if threading.get_ident() != own:
+                shown(message, category, *where, **more)
+            elif category is UserWarning:
+                caught.append(str(message))
+
+        warnings.showwarning = keep
+        try:
+            yield caught
+        finally:
+            warnings.showwarning = shown
 
 
 def complete_items(scores: np.ndarray, knockoffs: np.ndarray | None) -> np.ndarray:

@@ -258,36 +258,36 @@ _SENTENCE_END = frozenset(".!?\u2026\u3002\uff01\uff1f")
 _CLOSING = frozenset("\"'\u201d\u2019\u00bb)]}\u300d\u300f")
 _DAMAGE = re.compile("\ufffd|[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bb\u00bf|\\\\u[0-9a-fA-F]{4}")
 
-_FIRST = ("an upper-case letter", "a lower-case letter", "a letter without case", "a digit", "a blank",
-          "a quotation mark", "an unseen character", "a mark or a symbol")  # fmt: skip
-_LAST = ("a letter", "a digit", "the end of a sentence", "a closing mark", "a blank", "an unseen character",
+_FIRST = ("an upper-case letter", "a lower-case letter", "a letter without case", "a digit", "white space",
+          "a quotation mark", "an invisible character", "a mark or a symbol")  # fmt: skip
+_LAST = ("a letter", "a digit", "the end of a sentence", "a closing mark", "white space", "an invisible character",
          "a mark or a symbol")  # fmt: skip
 _UNSEEN = ("Cc", "Cf", "Co", "Cn", "Cs")
 
 _CATEGORIES = {
     "Cc": "have a control character", "Cf": "have a format character, as a byte-order mark or a soft hyphen",
     "Co": "have a private or unassigned character", "Cn": "have a private or unassigned character",
-    "Cs": "have a private or unassigned character", "Zs": "have a blank other than the usual one",
-    "Zl": "have a blank other than the usual one", "Zp": "have a blank other than the usual one",
+    "Cs": "have a private or unassigned character", "Zs": "have an unusual space character",
+    "Zl": "have an unusual space character", "Zp": "have an unusual space character",
     "Mn": "have a combining mark",
 }  # fmt: skip
 _CHARACTERS = {
-    "have a carriage return": "\r", "have a tab": "\t", "have a line end": "\n",
+    "have a carriage return": "\r", "have a tab": "\t", "have a line break": "\n",
     "have a curly quotation mark": "\u201c\u201d", "have a curly apostrophe": "\u2018\u2019",
     "have a straight quotation mark": '"', "have a straight apostrophe": "'", "have a long dash": "\u2013\u2014",
     "have an ellipsis": "\u2026", "have a ligature": "\ufb00\ufb01\ufb02\ufb03\ufb04",
 }  # fmt: skip
 _PATTERNS = {
-    "have two blanks in a row": re.compile("  "),
+    "have two spaces in a row": re.compile("  "),
     "have an empty line": re.compile(r"\n[ \t\r]*\n"),
-    "have a blank before a line end": re.compile(r"[ \t]\r?\n"),
-    "have a word divided at a line end": re.compile(r"[^\W\d_]-\r?\n"),
-    "have a blank before a punctuation mark": re.compile(r"\w [,.;:!?](?:\s|$)"),
-    "have damage by a wrong encoding": _DAMAGE,
+    "have a space before a line break": re.compile(r"[ \t]\r?\n"),
+    "have a word divided at a line break": re.compile(r"[^\W\d_]-\r?\n"),
+    "have a space before a punctuation mark": re.compile(r"\w [,.;:!?](?:\s|$)"),
+    "have encoding damage": _DAMAGE,
     "have a tag": re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>"),
     "have a character reference": re.compile(r"&(?:[a-zA-Z]{2,8}|#\d{1,6}|#x[0-9a-fA-F]{1,5});"),
     "have Markdown": re.compile(r"(?m)^#{1,6} |\*\*\w|^```|\]\(\S"),
-    "have an address of the web": re.compile(r"https?://|www\."),
+    "have a web address": re.compile(r"https?://|www\."),
     "have a digit": re.compile(r"\d"),
     "have an upper-case letter": re.compile(r"[A-Z\u00c0-\u00d6\u0391-\u03a9\u0410-\u042f]"),
     "have a lower-case letter": re.compile(r"[a-z\u00df-\u00f6\u03b1-\u03c9\u0430-\u044f]"),
@@ -304,10 +304,10 @@ def _category(character: str) -> str:
 def _first_class(text: str) -> str:
     """One of `_FIRST`."""
     if not text or text[0].isspace():
-        return "a blank"
+        return "white space"
     kind = _category(text[0])
     if kind in _UNSEEN:
-        return "an unseen character"
+        return "an invisible character"
     known = {"Lu": "an upper-case letter", "Lt": "an upper-case letter", "Ll": "a lower-case letter", "Nd": "a digit"}
     if text[0] in "\"'" or kind in ("Pi", "Pf"):
         return "a quotation mark"
@@ -317,7 +317,7 @@ def _first_class(text: str) -> str:
 def _last_class(text: str) -> str:
     """One of `_LAST`."""
     if not text or text[-1].isspace():
-        return "a blank"
+        return "white space"
     last = text[-1]
     if last in _SENTENCE_END or (last in _CLOSING and len(text) > 1 and text[-2] in _SENTENCE_END):
         return "the end of a sentence"
@@ -326,7 +326,7 @@ def _last_class(text: str) -> str:
         "a closing mark" if last in _CLOSING
         else "a letter" if kind[0] in "LM"
         else "a digit" if kind == "Nd"
-        else "an unseen character" if kind in _UNSEEN
+        else "an invisible character" if kind in _UNSEEN
         else "a mark or a symbol"
     )  # fmt: skip
 

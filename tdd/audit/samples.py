@@ -33,7 +33,9 @@ class SampleItems(Items):
     """
 
     score = OF_SAMPLES
-    assumes = ("the samples of candidates and calibration items are of one model, asked alike (template, examples)",)
+    assumes = (
+        "the samples of candidates and calibration items are of one model, asked alike (template, examples in prompts)",
+    )
 
     def __init__(self, procedure: Procedure, reading: Reading, how: Run, shard: Any) -> None:
         super().__init__(reading, how)

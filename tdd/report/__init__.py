@@ -64,7 +64,7 @@ def _run_report(folder: pathlib.Path, run: Mapping[str, Any], shard_table: bool,
     from tdd.report.audit import audit_report
 
     calibration = None
-    if pictures and (folder / "calibration.csv").is_file():
+    if pictures and "calibration.csv" in run["files"]:
         header, rows = read_table(folder, "calibration.csv", run)
         calibration = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else None
     return audit_report(run, read_items(folder, run), calibration)

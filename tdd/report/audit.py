@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,53 @@ _STEP_UPS = {
 """Procedures that compare the p-values of single items with the line t·pi0/alpha."""
 _OF_W = {"ktd/ktd": "W", "ktd/multi": "gap"}
 """Procedures that compare the numbers of statistics beyond t and -t -> the statistic."""
+_BH = "Benjamini and Hochberg's procedure"
+_OF_MODELS = "the largest p-value of an item under the models"
+_RULES = {
+    "ptdi": f"{_BH} on conformal p-values{{}}",
+    "cluster_ptdi/item": "e-BH on e-values of the items",
+    "cluster_ptdi/item/uninformative": "Benjamini and Yekutieli's procedure on p-values of the items",
+    "conditional": f"{_BH} on p-values that hold given the calibration sample",
+    "ktd/ktd": "knockoff filter",
+    "ktd/multi": "knockoff filter for several knockoffs an item",
+    "ktd/derandomized": "e-BH on e-values averaged over the knockoffs",
+    "ktd/closed": "closed e-BH on e-values averaged over the knockoffs",
+    "ktd/conformal": f"{_BH} on conformal p-values of the knockoff statistics",
+    "td4eval": "one decision from several detectors",
+    "td4eval/pooled_rank": f"{_BH} on conformal p-values of the pooled ranks of the detectors",
+    "td4eval/split_weights": f"{_BH} on conformal p-values of the pooled ranks, with learned weights of the detectors",
+    "td4eval/e_values": "e-BH on e-values averaged over the detectors",
+    "td4eval/closed_e_values": "closed e-BH on e-values averaged over the detectors",
+    "jmcs": f"{_BH} on {_OF_MODELS}",
+    "jmcs/by": f"Benjamini and Yekutieli's procedure on {_OF_MODELS}",
+    "jecs": f"{_BH} on {_OF_MODELS}, with an estimate of the distribution of these p-values",
+    "best_score": "e-BH on e-values of the score that selects most, chosen for each item without it",
+    "combined_score/split": f"{_BH} on conformal p-values of a score that is learned from all columns",
+    "combined_score/cross_fit": "e-BH on e-values of a score that is learned from all columns",
+    "weighted_conformal_selection": "selection by conformal p-values with the given weights",
+}
+"""Procedure, with the option that decides most where it needs words of its own -> its rule."""
+_OF_UNITS = {"item": "", "cluster": " of clusters", "drawn": " of one item drawn from each cluster"}
+_ESTIMATES = {
+    "none": "without an estimate of the fraction of {}",
+    "storey": "with Storey's estimate of the fraction of {}",
+    "subtraction": "with the subtraction estimate of the fraction of {}",
+    "moment": "with the moment estimate of the fraction of {}, in the variant of this package",
+    "moment_paper": "with the moment estimate of the fraction of {}, as in the paper",
+}
+_SYMBOLS = {
+    "FDR": "false discovery rate",
+    "GCR": "global contamination rate",
+    "alpha": "the level",
+    "m": "number of null hypotheses",
+    "m0": "how many of them hold",
+    "n": "size of the calibration sample",
+    "V": "number of false items among the R that are selected",
+    "k": "number of knockoffs of an item",
+    "finite-sample": "at any number of items",
+}
+_KNOWN = {"nonmember": "non-members", "member": "members"}
+_FOUND = {"nonmember": "members", "member": "clean items"}
 _NULLS = {"nonmember": "the candidate was not in the training data", "member": "the candidate was in the training data"}
 
 
@@ -49,8 +97,8 @@ def audit_report(
     """The report of a run from run.json, items.csv and calibration.csv; without items no list and no pictures."""
     decision, stands = run["decision"], run["verdict"]["stands"]
     sections = caveats(decision["guarantee"]["assumes"], run["open_points"], capital(run["warnings"]))
-    sections.insert(2, _decided(run))
-    sections.insert(0, _how_to_read(run))
+    sections.insert(-2, _how_to_read(run))
+    sections.append(_decided(run))
     if stands and items is not None:
         sections += _pictures(run, items, calibration)
     if stands and run["certificate"]:
@@ -67,8 +115,14 @@ def audit_report(
         shown = f"{len(images)} of {decision['num_selected']} selected images, those with the smallest p-values first."
         sections.append(Thumbnails("Selected images", tuple((name, image) for name, image in images), shown))
     sections += [_origin(run), _terms(run)]
-    title = f"Audit of the model {run['model']['name']}" if run["model"] else "Selection from a table of scores"
-    return Report(title, run["outcome"], tuple(sections), stands)
+    return Report(_title(run), run["outcome"], tuple(sections), stands)
+
+
+def _title(run: Mapping[str, Any]) -> str:
+    if not run["model"]:
+        return "Selection from a table of scores"
+    name = run["model"]["name"]
+    return f"Audit of {name}" if name.startswith("samples of ") else f"Audit of the model {name}"
 
 
 def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -93,16 +147,19 @@ def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _decided(run: Mapping[str, Any]) -> Facts:
     decision, guarantee, stands = run["decision"], run["decision"]["guarantee"], run["verdict"]["stands"]
+    models = decision["method"].startswith(("jmcs/", "jecs"))
     rows = [
-        ("null hypothesis of an item", _NULLS[decision["null"]]),
-        ("procedure", f"{decision['method']} on {_columns(decision)} (lower = more member-like)"),
-        ("level", f"{decision['alpha']:g}"),
-        ("guarantee", in_words(guarantee) if stands else "none: a check speaks against its assumptions"),
+        ("null hypothesis of an item", _NULLS[decision["null"]] + (" of at least one model" if models else "")),
+        ("procedure", _procedure(run)),
+        _scores(decision["columns"]),
+        ("level, alpha", f"{decision['alpha']:g}"),
+        ("guarantee", _guarantee(decision) if stands else "none: no verdict is given"),
         ("candidates", _count(decision["num_tests"], decision["num_missing"])),
     ]
     if decision["num_calibration"] or decision["num_missing_calibration"] or not decision["method"].startswith("ktd/"):
         what = "calibration items" if decision["unit"] == "item" else "calibration clusters"
-        rows.append((what, _count(decision["num_calibration"], decision["num_missing_calibration"])))
+        count = _count(decision["num_calibration"], decision["num_missing_calibration"])
+        rows.append((what, f"{count}, given as known {_KNOWN[decision['null']]}{' of every model' if models else ''}"))
     if not stands:
         return Facts("What was decided", (*rows, ("selected", "no verdict: see above")))
     rows.append(("selected", str(decision["num_selected"])))
@@ -116,6 +173,33 @@ def _decided(run: Mapping[str, Any]) -> Facts:
         errors = f"{truth['num_false']} {_errors(decision)} selected (FDP {truth['fdp']:.3f}), power {power}"
         rows.append(("against the known truth", errors))
     return Facts("What was decided", tuple(rows))
+
+
+def _procedure(run: Mapping[str, Any]) -> str:
+    """The name of the procedure, its rule, and its estimate where it has one."""
+    decision = run["decision"]
+    method, (name, _, option) = decision["method"], decision["method"].partition("/")
+    rule = _RULES.get(method, _RULES.get(name, "")).format(_OF_UNITS[decision["unit"]])
+    estimate = run["options"].get("proportion") if method == "ktd/conformal" else option
+    words = _ESTIMATES.get(estimate, "").format(_FOUND[decision["null"]]) if rule else ""
+    return ": ".join(filter(None, (method, ", ".join(filter(None, (rule, words))))))
+
+
+def _scores(columns: Sequence[str]) -> tuple[str, str]:
+    lower = "(lower = more like an item that was trained on)"
+    return (
+        ("score", f"{columns[0]} {lower}")
+        if len(columns) == 1
+        else ("scores", f"{len(columns)} columns {', '.join(columns)} {lower}")
+    )
+
+
+def _guarantee(decision: Mapping[str, Any]) -> str:
+    """The guarantee, and what its words mean."""
+    guarantee = decision["guarantee"]
+    named = set(re.findall(r"finite-sample|[A-Za-z]+0?", f"{guarantee['controls']} {guarantee['kind']}"))
+    meant = "; ".join(f"{symbol}: {words}" for symbol, words in _SYMBOLS.items() if symbol in named)
+    return in_words(guarantee) + (f". {meant}" if meant else "")
 
 
 def _origin(run: Mapping[str, Any]) -> Facts:
@@ -143,22 +227,25 @@ def _origin(run: Mapping[str, Any]) -> Facts:
 
 
 def _how_to_read(run: Mapping[str, Any]) -> Help:
-    """Three or four lines, by what the run says."""
+    """At most five lines, by what the run says."""
     decision = run["decision"]
+    compared = _COMPARED[decision["null"]] if decision["num_calibration"] else _BY_KNOCKOFFS
+    compared = [compared] if decision["num_calibration"] or decision["method"].startswith("ktd/") else []
     if not run["verdict"]["stands"]:
         lines = [
-            "No verdict is given: a check found evidence against an assumption, as the text above says.",
+            "No verdict is given, for the reason that the text below the title names.",
+            *compared,
             "This says nothing about whether any candidate was trained on.",
             "The assumptions below are those that a verdict would need.",
             "If the data are corrected, correct calibration items and candidates by one rule. Checks say nothing about "
             "data that were changed again and again until they passed.",
         ]
         return Help("How to read this", tuple(("", line) for line in lines))
-    lines = ["The text above is the verdict. It holds only if the assumptions below hold."]
+    lines = ["The text below the title is the verdict. It holds only if the assumptions below hold.", *compared]
     if decision["guarantee"]["kind"] == "none":
         lines.append("The error rate is unknown: any number of the selected items may be wrong.")
     elif decision["num_selected"]:
-        lines.append("The error rate is that of the selected items as a whole. No single one of them is proven.")
+        lines.append("The error rate is that of the list of selected items. No single item on it is proven.")
     else:
         lines.append(
             f"That nothing is selected rules nothing out: candidates that {_SUBJECTS[decision['null']]} can be missed."
@@ -169,18 +256,32 @@ def _how_to_read(run: Mapping[str, Any]) -> Help:
         )
     if decision["num_selected"]:
         lines.append(
-            "Let someone who knows the texts read some of the selected items. If they share a topic, date or source "
-            "that the other candidates lack, that may be what was found."
+            "Let someone who knows the material look at some of the selected items. If they share a topic, date or "
+            "source that the other candidates lack, that may be what was found."
         )
     return Help("How to read this", tuple(("", line) for line in lines))
+
+
+_COMPARED = {
+    "nonmember": "Candidates are the items in question. Calibration items were given as items that were not in the "
+    "training data; the scores of the candidates are compared with theirs.",
+    "member": "Candidates are the items in question. Calibration items were given as items that were in the training "
+    "data; the scores of the candidates are compared with theirs.",
+}
+_BY_KNOCKOFFS = (
+    "Candidates are the items in question. The score of each is compared with those of its knockoffs, stand-ins such "
+    "as paraphrases."
+)
 
 
 def _terms(run: Mapping[str, Any]) -> Help:
     """The terms that this page uses."""
     decision = run["decision"]
-    found = list(_GLOSSARY)
+    found = [*_GLOSSARY, ("adjusted p-value", _ADJUSTED[decision["guarantee"]["levels"]])]
     if decision["method"].startswith("ktd"):
         found.append(_KNOCKOFF)
+    if decision["guarantee"]["controls"].startswith("GCR"):
+        found.append(_GCR)
     if "blind_baseline" in run["checks"]:
         found.append(_AUC)
     if decision["truth"]:
@@ -189,23 +290,25 @@ def _terms(run: Mapping[str, Any]) -> Help:
 
 
 _GLOSSARY = (
-        ("candidate", "an item that the audit is asked about"),
+        ("candidate", "an item in question"),
         ("member", "an item that the model was trained on; all others are non-members, or clean"),
         ("null hypothesis", "what an item has to be shown not to be: a non-member, or a member where clean items are "
          "looked for"),
         ("level, alpha", "the largest error rate that was accepted beforehand"),
-        ("score", "a number of each item, from the model's probabilities of its text; lower means more like a text "
-         "that was trained on"),
-        ("calibration items", "items for which the null hypothesis is known to hold; the scores of the candidates are "
-         "compared with theirs"),
+        ("score", "a number for each item; lower means more like an item that was trained on"),
+        ("calibration items", "items that were given as items for which the null hypothesis holds; the scores of the "
+         "candidates are compared with theirs"),
         ("p-value", "the probability of a score at least as extreme as that of the item if the null hypothesis holds "
          "for it; not the probability that the hypothesis holds"),
         ("FDR", "false discovery rate: the fraction of false items in the list, 0 for an empty list, averaged over "
          "repetitions of the whole audit"),
-        ("adjusted p-value", "the smallest level at which the item would be selected"),
         ("exchangeable", "of items: any order of them would have been equally likely, as after shuffling; what one "
          "preparation or one source does to all alike does not disturb it"),
 )  # fmt: skip
+_ADJUSTED = {
+    "any": "the smallest level at which the item would be selected, had that level been fixed beforehand",
+    "one": "a number that is at most the level of this audit if the item is selected, and above it if not",
+}
 _KNOCKOFF = (
     "knockoff",
     "a stand-in for an item, such as a paraphrase, with which the score of the item is compared",
@@ -214,6 +317,7 @@ _AUC = (
     "AUC",
     "the probability that a classifier ranks a candidate above a calibration item, both drawn at random; 0.5 is chance",
 )
+_GCR = ("GCR", "global contamination rate: the FDR of items that are selected as clean for several models")
 _OF_TRUTH = (
     ("FDP", "false discovery proportion: the fraction of false items in one list; its average is the FDR"),
     ("power", "the fraction of the items to be found that is selected"),
@@ -334,11 +438,11 @@ _FINDINGS = {
     ),
     "sharing": (
         "items shared by the two sets",
-        "{num_shared}, about {expected:.0f} in random divisions (p = {p_value:.3g})",
+        "{num_shared}, against about {expected:.0f} in random divisions (p = {p_value:.3g})",
     ),
     "preparation": (
         "preparation of items",
-        "{num_marks} marks of whole items compared, smallest adjusted p = {p_value:.3g}",
+        "marks of whole items compared: {num_marks}; smallest adjusted p = {p_value:.3g}",
     ),
     "cluster_sizes": (
         "sizes of clusters",
@@ -461,11 +565,6 @@ def _count(used: int, missing: int) -> str:
     return f"{used}" + (f" ({missing} more have no score)" if missing else "")
 
 
-def _columns(decision: Mapping[str, Any]) -> str:
-    names = decision["columns"]
-    return f"the score {names[0]}" if len(names) == 1 else f"the {len(names)} columns {', '.join(names)}"
-
-
 def _errors(decision: Mapping[str, Any]) -> str:
     if decision["null"] == "member":
         return "members"
@@ -477,6 +576,5 @@ def _proportion(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
     method, value = decision["method"], decision["proportion"]
     if not any(name in method for name in ("storey", "subtraction", "moment", "jecs")):
         return []
-    what = "members" if decision["null"] == "nonmember" else "clean items"
     shown = f"{value:.3f}" if value >= 0 else f"0 (estimate {value:.3f})"
-    return [(f"proportion of {what}", f"{shown}: an estimate within the procedure, not a result")]
+    return [(f"fraction of {_FOUND[decision['null']]}", f"{shown}: an estimate within the procedure, not a result")]

@@ -48,7 +48,7 @@ def paraphrase_report(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]],
     """
     sections: list[Section] = [Points("What this run does not establish", tuple(run["open_points"]))]
     if run["warnings"]:
-        sections.append(Points("Warnings", tuple(run["warnings"]), "warning"))
+        sections.insert(0, Points("Warnings", tuple(run["warnings"]), "warning"))
     names = ("5%", "median", "95%")
     columns = (Column("version"), *(Column(name, number=True) for name in ("texts", *names, "copies", "cut")))
     lines = tuple(

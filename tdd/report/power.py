@@ -31,8 +31,9 @@ _GUIDE = Help(
     tuple(
         ("", line)
         for line in (
-            "Each row is a design of which the result was simulated many times; one real run can give more or less.",
-            "All of it rests on the scores or shards named first. A model that separates less well finds less.",
+            "Each row is a design whose result was simulated many times; one real run can give more or less.",
+            "All of it rests on the scores or shards that are named below. Where the real ones separate less well, "
+            "less is found.",
             "Choose the design before any result of the real run is seen, and keep the score and the level.",
         )
     ),
@@ -67,11 +68,12 @@ _TERMS_OF_ORDER = Help(
 def power_plan_report(plan: Any) -> Report:
     """The report of a `PowerPlan`."""
     about = plan.about
-    sections: list[Section] = [_GUIDE, Paragraph(f"Scores: {about['source']}."), _expected(plan)]
+    sections: list[Section] = [*_warnings(about), _GUIDE, Paragraph(f"Scores: {about['source']}."), _expected(plan)]
     if plan.smallest:
         sections.append(_smallest(plan))
-    sections += _warnings(about)
-    words = "Expected power, and the probability of at least one right selection, by the fraction of targets."
+    words = (
+        f"Expected power, and the probability of at least one right selection, by the fraction of {about['targets']}."
+    )
     sections += [Figure("Power", words, drawn("plots.power", "power_sheet", plan)), _origin(about), _TERMS]
     return Report(f"What an audit with {about['method']} may expect", _found(plan), tuple(sections))
 
@@ -79,7 +81,7 @@ def power_plan_report(plan: Any) -> Report:
 def exchange_plan_report(plan: Any) -> Report:
     """The report of an `ExchangePlan`."""
     about = plan.about
-    sections: list[Section] = [_GUIDE, Paragraph(f"Shards: {about['source']}.")]
+    sections: list[Section] = [*_warnings(about), _GUIDE, Paragraph(f"Shards: {about['source']}.")]
     if about["measured_effect"]:
         effect = about["measured_effect"]
         sections.append(
@@ -90,7 +92,7 @@ def exchange_plan_report(plan: Any) -> Report:
         )
     choices: tuple[str, ...] = tuple(_cheapest(about, choice) for choice in plan.cheapest)
     sections += [Points("Cheapest settings", choices)] if len(choices) > 1 else []
-    sections += [_settings(plan), *_warnings(about)]
+    sections.append(_settings(plan))
     words = "Power of each test by the number of model calls, for each number of shards."
     sections += [
         Figure("Power by cost", words, drawn("plots.power", "exchange_sheet", plan)),
@@ -111,7 +113,7 @@ def _found(plan: Any) -> str:
         least = f"no fraction of {plan.about['targets']} reached expected power {first['wanted']:g}"
         return f"{setting}, {least}: {_measured(first['value'], first['value_se'])}."
     return (
-        f"{setting}, an expected power of {first['wanted']:g} takes {first['num_targets']:,} {plan.about['targets']} "
+        f"{setting}, an expected power of {first['wanted']:g} needs {first['num_targets']:,} {plan.about['targets']} "
         f"({_percent(first['target_share'])} of the candidates)."
     )
 

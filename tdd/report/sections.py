@@ -129,10 +129,12 @@ class Report:
 
 
 def caveats(assumes: Iterable[str], open_points: Sequence[str], warnings: Sequence[str] = ()) -> list[Section]:
-    """What every report of a run begins with: assumptions, what is left open, and the warnings if there are any."""
-    sections: list[Section] = [Points("Assumptions of the guarantee", capital(dict.fromkeys(assumes)))]
-    sections += [Points("What this run does not establish", capital(open_points))]
-    return [*sections, Points("Warnings", tuple(warnings), "warning")] if warnings else sections
+    """What every report of a run begins with: the warnings if there are any, assumptions, and what is left open."""
+    return [
+        *([Points("Warnings", tuple(warnings), "warning")] if warnings else ()),
+        Points("Assumptions of the guarantee", capital(dict.fromkeys(assumes))),
+        Points("What this run does not establish", capital(open_points)),
+    ]
 
 
 def capital(sentences: Iterable[str]) -> tuple[str, ...]:
@@ -156,7 +158,7 @@ def to_repeat(record: Mapping[str, Any], call: str, file: str = "run.json") -> s
         return f"{call}(...) with the options and files that {file} names{seeded}"
     typed = seed is None or re.search(r"(^| )--seed[ =]", record["command"])
     seeded = "" if typed else f" --seed {seed}"
-    return f"{record['command']}{seeded}, in the folder that holds these files"
+    return f"{record['command']}{seeded}, in the folder of the files that it names"
 
 
 def drawn(module: str, function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:

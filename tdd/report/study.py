@@ -20,8 +20,8 @@ _GUIDE = Help(
         ("", line)
         for line in (
             "Each row is a method at a level, with means over repetitions in which the truth is known.",
-            "A measured rate of at most the level plus three standard errors agrees with a promised error rate; it "
-            "does not prove it.",
+            "A measured rate of at most the level plus three standard errors agrees with the error rate that is "
+            "claimed; it does not prove it.",
             "Compare the power of methods only where all of them keep their level.",
         )
     ),

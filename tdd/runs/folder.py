@@ -8,6 +8,7 @@ whole, and marks the run as finished.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import csv
 import dataclasses
 import datetime
@@ -42,8 +43,8 @@ RECORDS = {"run.json": "a run", "study.json": "a study", "power.json": "a power 
 
 _WRITTEN_TOGETHER = 2**13
 _findings = logging.getLogger("tdd.findings")
-_opened: dict[pathlib.Path, str] = {}
-"""Folder -> the identity of the run that this process opened there last."""
+_opened: contextvars.ContextVar[tuple[tuple[pathlib.Path, str], ...]] = contextvars.ContextVar("opened", default=())
+"""Folders, and the identity of the run that was opened there, in this process and thread, in this order."""
 
 _ITEM_COLUMNS = ("id", "p_value", "adjusted", "selected")
 _DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
@@ -166,7 +167,7 @@ def drawn_seed(folder: str | os.PathLike[str] | None) -> int:
     if folder is not None:
         with contextlib.suppress(OSError, ValueError):
             held = json.loads(read_regular(pathlib.Path(folder, "inputs.json")))
-    seed = held.get("drawn_seed") if isinstance(held, dict) else None
+    seed = held.get("drawn_seed") if isinstance(held, dict) and _is_whole(held) else None
     return seed if isinstance(seed, int) and not isinstance(seed, bool) else secrets.randbelow(2**32)
 
 
@@ -192,8 +193,10 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str, drawn: in
     kept: dict[str, Any] = {} if drawn is None else {"drawn_seed": drawn}
     if words := typed_words():
         kept["command"] = shlex.join(words)
-    write_atomically(marker, to_json({"fingerprint": identity, "summary": summary, **kept}).encode())
-    _opened[folder.resolve()] = identity
+    record = {"fingerprint": identity, "summary": summary, **kept}
+    write_atomically(marker, to_json({**record, "sha256": fingerprint(record)}).encode())
+    others = (pair for pair in _opened.get() if pair[0] != folder.resolve())
+    _opened.set((*others, (folder.resolve(), identity)))
 
 
 def read_run(folder: pathlib.Path) -> dict[str, Any]:
@@ -270,12 +273,13 @@ def read_file(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
 
 
 def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, Sequence[Any]] | None:
-    """The per-item table of a finished run as strings, `selected` as bool; None if absent; see `read_table`."""
+    """The per-item table of a finished run as strings, `selected` as bool; None if it has none; see `read_table`."""
     place = folder / "items.csv"
-    if not place.is_file():
+    there = place.is_file()
+    if not there and (run is None or place.name not in run["files"]):
         return None
     columns: dict[str, Sequence[Any]] = {}
-    if place.stat().st_size >= plain_csv.LARGE:
+    if there and place.stat().st_size >= plain_csv.LARGE:
         columns.update(plain_csv.read_plain_csv(read_file(place, run)) or {})
     if columns:
         _check_columns(place, _ITEM_COLUMNS, [*columns], (), _DECISION[0])
@@ -391,6 +395,10 @@ def _check_marker(marker: pathlib.Path, identity: str, *, started: bool) -> None
         raise InputError(f"{marker} cannot be read ({error}); give another output folder") from error
     if not isinstance(held, dict):
         raise InputError(f"{marker} does not describe a run; give another output folder")
+    if started and not _is_whole(held):
+        raise InputError(
+            f"{marker} is damaged or was edited: its content does not fit its SHA-256; give another output folder"
+        )
     if started and held.get("fingerprint") != identity:
         raise InputError(
             f"output folder {marker.parent} holds a run of other inputs or options "
@@ -398,9 +406,14 @@ def _check_marker(marker: pathlib.Path, identity: str, *, started: bool) -> None
         )
 
 
+def _is_whole(held: Mapping[str, Any]) -> bool:
+    """Whether inputs.json fits its SHA-256, where it has one."""
+    return held.get("sha256") in (None, fingerprint({name: held[name] for name in held if name != "sha256"}))
+
+
 def _check_still_ours(folder: pathlib.Path) -> None:
-    """A folder that this process opened for a run has not been taken by another one, which began at about that time."""
-    identity = _opened.get(folder.resolve())
+    """A folder that was opened here for a run has not been taken by another one, which began at about that time."""
+    identity = dict(_opened.get()).get(folder.resolve())
     if identity is not None and (folder / "inputs.json").exists():
         _check_marker(folder / "inputs.json", identity, started=True)
 

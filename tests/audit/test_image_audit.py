@@ -142,7 +142,7 @@ def test_command(model, tmp_path, monkeypatch, capsys):
     for name in ("candidates", "calibration"):
         command += [f"--{name}", str(tmp_path / f"{name}.csv")]
     assert main([*command, "--out", str(tmp_path / "run")]) == 0
-    assert f"ptdi/storey on the score {SCORE}" in " ".join(capsys.readouterr().out.split())
+    assert f"score │ {SCORE} (lower = more" in " ".join(capsys.readouterr().out.split())
     expected = tdd.run_audit(
         model, tmp_path / "candidates.csv", tmp_path / "calibration.csv", alpha=0.2, image_field="photo", progress=False
     )

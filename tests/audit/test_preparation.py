@@ -61,7 +61,7 @@ def test_copies_in_one_role_are_found():
 def test_a_change_of_some_texts_is_found():
     calibration, candidates = divided(0, 150)
     calibration[:15] = [text + "\n" for text in calibration[:15]]
-    assert "15 of 150 calibration items and 0 of 150 candidates end with a blank" in preparation(
+    assert "15 of 150 calibration items and 0 of 150 candidates end with white space" in preparation(
         calibration, candidates, seed=0, level=0.0025
     ).warning  # fmt: skip
 
@@ -120,7 +120,7 @@ def test_the_message_shows_both_sides():
     assert "prepare the calibration items again" in found.warning
     assert found.warning.isprintable()
     assert found.finding.endswith(
-        "60 of 60 calibration items and 0 of 60 candidates begin with an unseen character (p = 0.0005)"
+        "60 of 60 calibration items and 0 of 60 candidates begin with an invisible character (p = 0.0005)"
     )
     end = preparation(*divided(1, 60, CHANGES["no last full stop"]), seed=0).found[0]
     assert end.mark.startswith("end with")
@@ -150,12 +150,10 @@ def test_same_seed_same_result_and_large_inputs_are_sampled(monkeypatch):
 def test_marks_of_texts():
     marks = text_marks(["", "\u201cYes.\u201d", "na\u00efve\tword ,", "1. A <b>b</b> &amp; http://x.org\r\n"])
     said = [{phrase for phrase, has in zip(marks.phrases, marks.has[:, item], strict=True) if has} for item in range(4)]
-    assert {"begin with a blank", "end with a blank"} <= said[0]
+    assert {"begin with white space", "end with white space"} <= said[0]
     assert {"begin with a quotation mark", "end with the end of a sentence"} <= said[1]
-    assert {"have a letter beyond ASCII", "have a tab", "have a blank before a punctuation mark"} <= said[2]
-    assert {"have a tag", "have a character reference", "have an address of the web", "have a carriage return"} <= said[
-        3
-    ]
+    assert {"have a letter beyond ASCII", "have a tab", "have a space before a punctuation mark"} <= said[2]
+    assert {"have a tag", "have a character reference", "have a web address", "have a carriage return"} <= said[3]
 
 
 def test_nine_texts_of_another_source_are_not_called_checked():

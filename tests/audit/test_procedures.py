@@ -65,7 +65,7 @@ def test_td4eval(columns, combine):
     decision = audit.run["decision"]
     assert decision["null"] == "member"
     assert decision["columns"] == list(DETECTORS)
-    assert "selected as clean" in audit.run["outcome"]
+    assert "selected as presumed clean" in audit.run["outcome"]
     assert decision["truth"]["power"] > 0.5
     assert decision["truth"]["num_false"] == int((chosen(audit) & columns["member"]).sum())
     assert any("weight of each detector" in fact for fact, _ in decision["facts"])
@@ -272,7 +272,7 @@ def test_reports_on_the_command_line(columns, tmp_path, capsys):
     arguments = ["select", str(path), "--method", "td4eval", "--score", "d0,d1", "--score", "d2", "--alpha", "0.2"]
     assert main([*arguments, "--label-field", "label"]) == 0
     out = capsys.readouterr().out
-    for words in ("selected as clean", "td4eval/pooled_rank", "3 columns d0,", "known truth"):
+    for words in ("selected as presumed clean", "td4eval/pooled_rank", "3 columns d0,", "known truth"):
         assert words in out
     assert main([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["decision"]["columns"] == list(DETECTORS)

@@ -50,7 +50,7 @@ def test_the_alternative_text_says_the_same(shown):
         assert number in said
         assert number in words
     assert "190 are selected at level 10%" in said
-    assert "190 of 350 candidates are selected as training data at level 10%" in words
+    assert "190 of 350 candidates are selected as suspected training data at level 10%" in words
 
 
 def test_words_end_before_the_first_table_and_are_kept(tmp_path):

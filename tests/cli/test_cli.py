@@ -350,7 +350,7 @@ def test_one_store_serves_several_commands(checkpoint, files, tmp_path, capsys, 
     (store / "store.json").write_text('{"format": 2, "tdd": "9"}')
     status, said = run("score", checkpoint, files["candidates"], "--out", tmp_path / "s.csv", *options, capsys=capsys)
     assert status == 2
-    assert "a score store of format 2, written by tdd 9" in said.err
+    assert "store.json names format 2, written by tdd 9" in said.err
     assert not (tmp_path / "s.csv").exists()
 
 

@@ -485,6 +485,181 @@ def shards(trials, folder, times=6):
         worker.close()
 
 
+def threads(trials, folder, times=10):
+    """Two threads of one process: different folders, one audit in one folder, two audits in one folder."""
+    straight(folder)
+    done = ended(started([sys.executable, __file__, "--inside-threads", str(times)], folder))
+    found = [json.loads(line) for line in done.error.splitlines() if line.startswith('{"trial"')]
+    for one in found:
+        trials.note(one["trial"], one["wrong"], refused=one["refused"] > 0, seconds=done.seconds / len(found),
+                    size=done.size)  # fmt: skip
+    if len(found) != 3 * times or done.wrong():
+        trials.note("their process", done.wrong() or f"{len(found)} trials ended: {done.error[-300:]}")
+
+
+def inside_threads(times):
+    """Carry the trials of `threads` out; a line of JSON for each on the error stream."""
+    import threading
+
+    import tdd
+    from tdd.runs.folder import read_items, read_run
+
+    roles = [str(pathlib.Path(f"{role}.jsonl").absolute()) for role in ("candidates", "calibration")]
+
+    def work(out, alpha, found):
+        try:
+            tdd.run_audit(DEMO / "checkpoint", *roles, alpha=alpha, score="loss", out=out, progress=False)
+            found[alpha] = found.get(alpha, 0) + 1
+        except tdd.InputError as error:
+            found["refused"] = [*found.get("refused", ()), str(error)]
+
+    def at_once(*jobs):
+        found = {}
+        running = [threading.Thread(target=work, args=(*job, found), daemon=True) for job in jobs]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join(WALL_S / 3)
+        return found, "a thread hangs" if any(thread.is_alive() for thread in running) else ""
+
+    expected = {}
+    for alpha in (0.1, 0.2):
+        work(f"right-{alpha}", alpha, {})
+        expected[alpha] = result(pathlib.Path(f"right-{alpha}"))
+    for number in range(times):
+        for kind, alphas in (("apart", (0.1, 0.2)), ("alike", (0.1, 0.1)), ("mixed", (0.1, 0.2))):
+            outs = [f"{kind}-{number}{f'-{alpha}' if kind == 'apart' else ''}" for alpha in alphas]
+            found, wrong = at_once(*zip(outs, alphas, strict=True))
+            refused, ran = found.pop("refused", []), sum(found.values())
+            if ran + len(refused) != 2 or len(refused) != (kind == "mixed"):
+                wrong = wrong or f"{ran} finished, refused: {refused}"
+            for alpha in found:
+                place = pathlib.Path(outs[alphas.index(alpha)])
+                read_items(place, read_run(place))
+                wrong = wrong or same(place, expected[alpha])
+            said = {"trial": f"{kind} {number}", "wrong": wrong, "refused": len(refused)}
+            print(json.dumps(said), file=sys.stderr, flush=True)
+
+
+# A worker of Ray
+
+
+class Noted:
+    """Leaves a file with the number of its process at every batch, and waits."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __call__(self, done, total):
+        pathlib.Path(self.folder, f"{os.getpid()}-{done}").touch()
+        time.sleep(0.2)
+
+
+def ray(trials, folder, times=3):
+    """A worker of Ray that is killed while it scores, in the last trial every worker; then an audit with its store."""
+    expected = straight(folder)
+    for number in range(times + 1):
+        most = 1 if number < times else 1_000
+        words = [sys.executable, __file__, "--inside-ray", f"store-{number}", str(most), str(number)]
+        done = ended(started(words, folder))
+        killed = done.error.count("killed worker")
+        lines = [line for line in done.error.splitlines() if line.startswith("refused: ")]
+        wrong = "" if killed else "no worker was killed"
+        if most > 1 and done.status == 0:
+            wrong = wrong or "done, though every worker was killed"
+        trials.ended(f"{killed} killed", Ended(done.status, "\n".join(lines) or done.error, done.seconds, 0), wrong)
+        again = ended(process(*audit(f"out-{number}", "--store", f"store-{number}"), cwd=folder))
+        trials.ended(f"audit after {killed} killed", again, again.wrong() or same(folder / f"out-{number}", expected))
+
+
+def inside_ray(store, most, seed):
+    """Score by two workers of Ray, at most `most` of which are killed from outside; status 2 if refused."""
+    import threading
+
+    import ray as ray_
+
+    import tdd
+    from tdd import on_ray
+
+    files = [pathlib.Path(f"{role}.jsonl") for role in ("candidates", "calibration")]
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
+    notes, killed, rng, end = pathlib.Path(f"notes-{seed}").absolute(), set(), random.Random(seed), threading.Event()
+    notes.mkdir()
+
+    def kill():
+        seen = set()
+        while not end.wait(0.05) and len(killed) < most:
+            for note in {*notes.iterdir()} - seen:
+                seen.add(note)
+                worker = int(note.name.partition("-")[0])
+                if worker not in killed and (most > 1 or rng.random() < 0.3):
+                    os.kill(worker, signal.SIGKILL)
+                    killed.add(worker)
+                    print("killed worker", worker, file=sys.stderr, flush=True)
+                    if len(killed) == most:
+                        return
+
+    paths = os.pathsep.join([_ENVIRONMENT["PYTHONPATH"], str(pathlib.Path(__file__).parent)])
+    ray_.init(
+        address="local", num_cpus=2, include_dashboard=False, logging_level="error",
+        runtime_env={"env_vars": {"PYTHONPATH": paths}},
+    )  # fmt: skip
+    from hostile import Noted as noted
+
+    watch = threading.Thread(target=kill, daemon=True)
+    watch.start()
+    try:
+        on_ray.score(
+            DEMO / "checkpoint", [json.loads(line)["text"] for line in lines], "loss", store=store, num_workers=2,
+            on_batch=noted(notes), token_budget=512, progress=False,
+        )  # fmt: skip
+    except tdd.InputError as error:
+        print(f"refused: {str(error)!r}", file=sys.stderr, flush=True)
+        sys.exit(2)
+    finally:
+        end.set()
+        ray_.shutdown()
+
+
+# Damage
+
+
+def flips(trials, folder, times=500, seed=0):
+    """Bits changed and files truncated in a run folder with its score store: the audit again, or its report."""
+    expected, worker, rng = straight(folder), Worker(folder), random.Random(seed)
+    finished = ("run.json", "items.csv", "calibration.csv", "report.html")
+    for number in range(times):
+        what, how = rng.choice(("again", "unfinished", "report")), rng.choice(("bit", "bit", "8 bits", "cut", "empty"))
+        out = folder / "damaged"
+        shutil.copytree(folder / "straight", out)
+        for name in finished if what == "unfinished" else ():
+            (out / name).unlink()
+        files = [place for place in sorted(out.rglob("*")) if place.is_file()]
+        files = [place for place in files if place.parent == out or what != "report"]
+        place = rng.choice(files)
+        place.write_bytes(damaged(place.read_bytes(), how, rng))
+        words = ("report", out, "--json") if what == "report" else audit(out)
+        done = worker.run(*words, *(("--html", folder / "page.html") if what == "report" else ()))
+        name = f"{number}: {what}, {how} of {place.relative_to(out)}"
+        wrong = done.wrong()
+        if done.status == 2 and str(place) not in done.error:
+            wrong = wrong or f"the file is not named: {done.error}"
+        trials.ended(name, done, wrong or (same(out, expected) if done.status != 2 else ""))
+        shutil.rmtree(out)
+    worker.close()
+
+
+def damaged(data, how, rng):
+    """Other bytes."""
+    if how in ("cut", "empty") or not data:
+        return data[: rng.randrange(len(data)) if how == "cut" and data else 0]
+    changed = bytearray(data)
+    for _ in range(8 if how == "8 bits" else 1):
+        place = rng.randrange(8 * len(data))
+        changed[place // 8] ^= 1 << (place % 8)
+    return bytes(changed)
+
+
 # A full disk, kills, limits
 
 
@@ -556,8 +731,8 @@ def limits(trials, folder):
             trials.ended(f"{name} {value:,}", done, done.wrong() or wrong)
 
 
-KINDS = {"gguf": gguf, "links": links, "together": together, "shards": shards, "disk": disk, "killed": killed,
-         "limits": limits}  # fmt: skip
+KINDS = {"gguf": gguf, "links": links, "together": together, "threads": threads, "shards": shards, "ray": ray,
+         "flips": flips, "disk": disk, "killed": killed, "limits": limits}  # fmt: skip
 
 
 def main(arguments):
@@ -590,5 +765,9 @@ if __name__ == "__main__":
         inside_gguf(pathlib.Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
     elif sys.argv[1:2] == ["--inside-commands"]:
         inside_commands()
+    elif sys.argv[1:2] == ["--inside-threads"]:
+        inside_threads(int(sys.argv[2]))
+    elif sys.argv[1:2] == ["--inside-ray"]:
+        inside_ray(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
         sys.exit(main(sys.argv[1:]))

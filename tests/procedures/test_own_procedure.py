@@ -1,6 +1,10 @@
 """A procedure written in one file by a user, in every place that takes procedures."""
 
+import concurrent.futures
 import dataclasses
+import threading
+import time
+import warnings
 from fractions import Fraction
 
 import jax
@@ -224,3 +228,44 @@ def test_a_name_of_studies_is_a_value(name):
     value = tdd.study.method(name).select.procedure
     assert isinstance(value, cls)
     assert tdd.study.method(value) == tdd.study.method(name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Warns(ConformalBonferroni):
+    """Warns of itself, slowly."""
+
+    name = "warns"
+
+    words: str = ""
+
+    def select(self, evidence, alpha, key=None):
+        for _ in range(3):
+            time.sleep(0.02)
+            warnings.warn(self.words, stacklevel=2)
+        return super().select(evidence, alpha, key)
+
+
+def test_warnings_stay_with_their_decision():
+    """Two threads decide while a third warns of something else."""
+    begin, done = threading.Barrier(3), threading.Event()
+
+    def decide(words):
+        begin.wait()
+        return tdd.select(table(), alpha=0.1, method=Warns(words=words)).run["warnings"]
+
+    def other():
+        begin.wait()
+        while not done.wait(0.005):
+            warnings.warn("of another thread", stacklevel=1)
+
+    before = warnings.showwarning
+    with warnings.catch_warnings(record=True) as shown, concurrent.futures.ThreadPoolExecutor(3) as pool:
+        noise = pool.submit(other)
+        found = [*pool.map(decide, ("first", "second"))]
+        done.set()
+        noise.result()
+    assert "of another thread" in {str(one.message) for one in shown}
+    for said, own in zip(found, ("first", "second"), strict=True):
+        assert said.count(own) == 3
+        assert not {"first", "second", "of another thread"} & set(said) - {own}
+    assert warnings.showwarning is before

@@ -2,6 +2,7 @@
 
 import html
 import re
+import typing
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from pages import HOSTILE, Reader
 from rich.console import Console
 
 from tdd.audit.select import select
+from tdd.procedures.procedure import known_procedures
+from tdd.report import audit as audit_module
 from tdd.report.audit import audit_report
 from tdd.report.page import to_html, to_markdown
 from tdd.report.sections import Figure, Help, Table, to_terminal
@@ -39,8 +42,12 @@ def texts_of(audit, text):
 def test_lines_on_how_to_read_and_terms(audit):
     sections = audit_report(audit.run, audit.items).sections
     guide, terms = (one for one in sections if isinstance(one, Help))
-    assert (sections[0], sections[-1]) == (guide, terms)
-    assert (len(guide.rows), guide.folded) == (4, False)
+    assert [one.title for one in sections[:5]] == [
+        "Warnings", "How to read this", "Assumptions of the guarantee", "What this run does not establish",
+        "What was decided",
+    ]  # fmt: skip
+    assert sections[-1] == terms
+    assert (len(guide.rows), guide.folded) == (5, False)
     assert (len(terms.rows), terms.folded) == (10, True)
     reader = Reader(page_of(audit))
     assert len(reader.named("details")) == len(reader.named("summary")) == 1
@@ -105,14 +112,14 @@ def test_two_hundred_rows_on_the_page_and_ten_on_the_terminal(capsys):
 
 
 def guide_of(run):
-    return [line for _, line in audit_report(run).sections[0].rows]
+    return next([line for _, line in one.rows] for one in audit_report(run).sections if isinstance(one, Help))
 
 
 def test_the_lines_on_how_to_read_say_only_what_the_run_says(audit):
     """An empty list, a procedure without a guarantee and a run without checks have lines of their own."""
     decision = audit.run["decision"]
     unproven = {**decision, "guarantee": {**decision["guarantee"], "kind": "none"}}
-    of_list, unknown = "The error rate is that of the selected", "The error rate is unknown"
+    of_list, unknown = "The error rate is that of the list", "The error rate is unknown"
     empty, checks = "That nothing is selected rules nothing out", "The checks are listed"
     for changed, said, unsaid in (
         ({}, (of_list, checks), (unknown, empty)),
@@ -219,3 +226,59 @@ def test_the_words_below_it_are_those_of_the_rule(rule, offset):
     assert (w >= smallest(offset, divided)).sum() != (w >= smallest(offset, other)).sum()
     what = "gap" if rule == "multi" else "W"
     assert figure.draw().axes[0].get_lines()[0].get_label() == f"{what} ≥ t"
+
+
+def fact(run, name):
+    (section,) = (one for one in audit_report(run).sections if one.title == "What was decided")
+    return dict(section.rows)[name]
+
+
+def test_the_row_of_the_procedure_names_rule_and_estimate(audit):
+    decision = audit.run["decision"]
+    for changed, options, words in (
+        ({}, {}, ": Benjamini and Hochberg's procedure on conformal p-values, with Storey's estimate of the"),
+        ({"method": "ptdi/none", "unit": "cluster"}, {}, " p-values of clusters, without an estimate of the fraction"),
+        ({"method": "ktd/conformal"}, {"proportion": "moment"}, " statistics, with the moment estimate of the"),
+        ({"method": "ktd/conformal"}, {"proportion": "storey"}, " statistics, with Storey's estimate of the fraction"),
+        ({"method": "ktd/multi"}, {"proportion": None}, ": knockoff filter for several knockoffs an item"),
+        ({"method": "jmcs/storey", "null": "member"}, {}, "models, with Storey's estimate of the fraction of clean"),
+    ):  # fmt: skip
+        shown = fact({**audit.run, "options": options, "decision": {**decision, **changed}}, "procedure")
+        assert shown.startswith(changed.get("method", "ptdi/storey"))
+        assert words in shown
+    assert fact({**audit.run, "decision": {**decision, "method": "ours/storey"}}, "procedure") == "ours/storey"
+
+
+def test_every_procedure_of_the_package_is_told_in_words():
+    """By each of its options that name it; of a cluster procedure the label is that of its result."""
+    for name, cls in known_procedures().items():
+        if not cls.__module__.startswith("tdd."):
+            continue
+        for value in typing.get_args(typing.get_type_hints(cls).get(getattr(cls, "_option", ""), None)) or ("",):
+            method = (f"{name}/{value}" if value else name).replace(
+                "weighted", "weighted_conformal_selection/homogeneous"
+            )
+            record = {"decision": {"method": method, "unit": "item", "null": "nonmember"}, "options": {}}
+            assert audit_module._procedure(record) != method, method
+
+
+def test_what_a_guarantee_names_is_explained(audit):
+    decision = audit.run["decision"]
+    for controls, said, unsaid in (
+        ("FDR <= alpha", ("FDR: false discovery rate; alpha: the level; finite-sample:",), ("m0:", "n:", "V:")),
+        ("FDR <= alpha * (1 + 1/m) * (1 + 1/n)", ("m: number", "n: size"), ("m0:", "GCR")),
+        ("E[V/(R + 1/(alpha k))] <= alpha", ("V: number of false items among the R", "k: number"), ("FDR:",)),
+    ):
+        guarantee = {**decision["guarantee"], "controls": controls}
+        shown = fact({**audit.run, "decision": {**decision, "guarantee": guarantee}}, "guarantee")
+        assert shown.startswith(f"{controls}, finite-sample (")
+        assert all(one in shown for one in said)
+        assert not any(one in shown for one in unsaid)
+
+
+def test_items_of_several_models_are_told_as_such(audit):
+    decision = audit.run["decision"]
+    several = {**audit.run, "decision": {**decision, "method": "jmcs/bh", "null": "member"}}
+    assert fact(several, "null hypothesis of an item") == "the candidate was in the training data of at least one model"
+    assert fact(several, "calibration items") == "60, given as known members of every model"
+    assert fact(audit.run, "calibration items") == "60, given as known non-members"

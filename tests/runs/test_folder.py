@@ -1,5 +1,6 @@
 """Tables of a run: written in parts, read by Arrow where they are large."""
 
+import concurrent.futures
 import csv
 import io
 import json
@@ -7,6 +8,7 @@ import math
 import os
 import pathlib
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from child_process import run_python
 from rich.console import Console
 
 from tdd.audit.select import select
+from tdd.report import folder_report
 from tdd.report.audit import audit_report
 from tdd.report.sections import to_terminal
 from tdd.runs import folder as run_folder
@@ -224,3 +227,64 @@ def test_of_two_runs_that_take_a_folder_at_once_one_is_refused(tmp_path):
     open_run_folder(place, "other", "the second")
     write_run(place, {"kind": "audit"}, {"items.csv": [b"id\n"]})
     assert (place / "run.json").is_file()
+
+
+def test_of_two_threads_that_take_a_folder_at_once_one_is_refused(tmp_path):
+    """The run that inputs.json names is the one that is there."""
+    place, both = tmp_path / "run", threading.Barrier(2)
+
+    def work(identity):
+        open_run_folder(place, identity, f"run {identity}")
+        both.wait()
+        try:
+            write_run(place, {"kind": "audit", "of": identity}, {"items.csv": [identity.encode()]})
+        except InputError as error:
+            return str(error)
+        return identity
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = [*pool.map(work, ("one", "two"))]
+    held = json.loads((place / "inputs.json").read_text())["fingerprint"]
+    (line,) = (one for one in found if one != held)
+    assert held in found
+    assert f"holds a run of other inputs or options (run {held}); give another folder" in line
+    assert (place / "items.csv").read_text() == json.loads((place / "run.json").read_text())["of"] == held
+
+
+def refusal(place):
+    """The line that refuses to continue a run, or nothing."""
+    try:
+        open_run_folder(place, "one", "a run", drawn_seed(place))
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def test_every_bit_of_inputs_json_counts(tmp_path):
+    """A run is continued under the seed that was drawn for it, or one line names the file."""
+    marker = tmp_path / "inputs.json"
+    open_run_folder(tmp_path, "one", "a run", 123456)
+    (tmp_path / "scoring").mkdir()
+    data = marker.read_bytes()
+    for place in np.random.default_rng(0).integers(0, 8 * len(data), 300):
+        broken = bytearray(data)
+        broken[place // 8] ^= 1 << (place % 8)
+        marker.write_bytes(broken)
+        line = refusal(tmp_path)
+        assert "\n" not in line
+        assert str(marker) in line if line else json.loads(marker.read_bytes())["drawn_seed"] == 123456
+    marker.write_bytes(data)
+    assert drawn_seed(tmp_path) == 123456
+    old = {name: value for name, value in json.loads(data).items() if name != "sha256"}  # of a run that is older
+    marker.write_text(json.dumps(old))
+    assert not refusal(tmp_path)
+    assert marker.read_bytes() == data
+
+
+@pytest.mark.parametrize("name", ["items.csv", "calibration.csv"])
+def test_a_table_that_is_gone_is_named(tmp_path, name):
+    select({"role": ["calibration"] * 30 + ["candidate"] * 9, "loss": [*range(39)]}, alpha=0.2, out=tmp_path)
+    folder_report(tmp_path, pictures=True)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=rf"{name} cannot be read: .*No such file"):
+        folder_report(tmp_path, pictures=True)

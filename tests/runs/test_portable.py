@@ -80,7 +80,7 @@ def test_a_column_that_looks_like_a_path(tmp_path, capsys):
     rows = [f"/books/{i}.txt,{'calibration' if i < 40 else 'candidate'},{(i * 37) % 101}" for i in range(80)]
     (tmp_path / "scores.csv").write_text("\n".join([f"id,role,{column}", *rows]))
     assert main(["select", str(tmp_path / "scores.csv"), "--alpha", "0.2", "--out", str(tmp_path / "run")]) in (0, 3)
-    assert f"on the score {column} (" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"score {column} (lower" in " ".join(capsys.readouterr().out.replace("│", " ").split())
     run = json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))
     assert run["decision"]["columns"] == run["options"]["score"] == [column]
     assert (tmp_path / "run" / "items.csv").read_text().splitlines()[0].split(",")[:2] == ["id", column]

@@ -5,9 +5,10 @@ guarantee of the procedure that it names. All other sentences state counts, fact
 """
 
 FACTS = """
-report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 3, demo_table 1, _decided 4, _origin 1, _pictures 7,
-  _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _GLOSSARY 10, _KNOCKOFF 1,
-  _AUC 1, _OF_TRUTH 2, _proportion 1
+report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, demo_table 1, _decided 5, _origin 1,
+  _pictures 7, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _COMPARED 2,
+  _BY_KNOCKOFFS 1, _GLOSSARY 8, _ADJUSTED 2, _KNOCKOFF 1, _GCR 1, _AUC 1, _OF_TRUTH 2, _proportion 1, _OF_MODELS 1,
+  _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _SYMBOLS 5, _scores 1
 report/audit_plots.py: bounds 1
 report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 6, exchange_report 3, log_probs_report 4, _facts 3, _setting_rows 1,
   _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 2, _test_table 2, _shard_table 1
@@ -40,7 +41,7 @@ audit/owner_versions.py: _VERSIONS 4, _version_warnings 2
 audit/paraphrase.py: SERVICE_PROMPT 1, _EXCHANGEABLE 1, _NEAR 1, paraphrase 2, _record 5
 audit/pictures.py: ImageItems 1
 audit/preparation.py: preparation 1, _warning 1, _counts 1, _FIRST 1, _LAST 2, _CATEGORIES 7, _CHARACTERS 2, _PATTERNS
-  6, _first_class 1, _last_class 2, _PHRASES 2, _OF_LENGTH 2, _COPIES 1
+  4, _first_class 1, _last_class 2, _PHRASES 2, _OF_LENGTH 2, _COPIES 1
 audit/samples.py: SampleItems 1
 exchange/data.py: Shards 2
 exchange/run.py: run_exchange 1
@@ -91,10 +92,10 @@ test statistical/test_knockoffs.py::test_symmetry_is_rarely_refuted_where_it_hol
   audit/checks.py:symmetry | the averaged statistic
   audit/checks.py:symmetry | the scores of known
 test audit/test_sharing.py::test_level_where_texts_quote_and_repeat
-  report/audit.py:_FINDINGS | {num_shared}, about
+  report/audit.py:_FINDINGS | {num_shared}, against about
   audit/assemble.py:failures | {} of {} calibration items
 test audit/test_preparation.py::test_all_marks_have_the_level_together
-  report/audit.py:_FINDINGS | {num_marks} marks of whole
+  report/audit.py:_FINDINGS | marks of whole items compared
   audit/preparation.py:_UNLIKE | calibration items and candidates
 test audit/test_cluster_sizes.py::test_level_where_clusters_are_exchangeable
   report/audit.py:_FINDINGS | {mean_calibration:.3g}
@@ -126,12 +127,12 @@ claim clusters/ignored
   audit/assemble.py:warnings_of | the {} items come from
 row
   audit/assemble.py:_of_items | {} What is known
-  audit/assemble.py:_of_items | {} If the assumptions hold, the expected
+  audit/assemble.py:_of_items | {} If the assumptions hold, the {}, which is the expected fraction of {} over
   audit/owner.py:_outcome | Evidence at level {} that
   exchange/summary.py:_outcome_of_one | Evidence at level {}
   exchange/summary.py:_of_control | the negative control depends
 claim one-sample/monte_carlo
-  audit/assemble.py:_of_items | {} If the assumptions hold, {}
+  audit/assemble.py:_of_items | {} If the assumptions hold, the {}, which is the expected fraction of {}, is
 claim knockoffs/conformal-20
   audit/assemble.py:_open_points | That the model treats
 claim knockoffs/averaged-20

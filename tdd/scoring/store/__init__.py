@@ -181,6 +181,6 @@ def _check_header(place: pathlib.Path) -> None:
         )
     if header["format"] != FORMAT:
         raise InputError(
-            f"{place.parent} is a score store of format {header['format']}, written by tdd {header.get('tdd', '?')}; "
-            f"tdd {tdd.__version__} reads format {FORMAT}: use the version that wrote it, or choose another folder"
+            f"{place} names format {header['format']}, written by tdd {header.get('tdd', '?')}; tdd {tdd.__version__} "
+            f"reads format {FORMAT}: use the version that wrote it, or choose another folder"
         )

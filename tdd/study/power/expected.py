@@ -290,7 +290,10 @@ def _why_none(simulate: Simulator, n: int, m: int, most: int, alpha: float) -> s
 
 def _warnings(law: NormalScores | ScorePool, rule: Rule, *, extrapolated: bool) -> list[str]:
     if isinstance(law, NormalScores):
-        return ["normal scores are an assumption, and tails decide; a labelled pool, even a small one, tells more"]
+        return [
+            "normal scores are an assumption, and the result depends on their tails; scores with known labels, even a "
+            "few, tell more"
+        ]
     warnings = []
     if extrapolated:
         warnings.append(
