@@ -413,6 +413,7 @@ ENTRIES = [
 ]
 
 ELSEWHERE = {
+    "fill_down.fill_down": "fills tables by a function that it is given; tests/kernels/test_resample.py",
     "platforms.fused_on": "no arithmetic; tests/portability/test_lowering.py",
     "platforms.fast_products": "no arithmetic; tests/portability/test_lowering.py",
     "platforms.full_precision": "no arithmetic; tests/portability/test_lowering.py",
