@@ -1,4 +1,4 @@
-"""Procedures beside PTDI where the truth was planted: KTD, TD4Eval, JMCS, JECS, tests of a data set and of its order.
+"""Procedures beside PTDI where the truth was planted: KTD, TD4Eval, JMCS, JECS and the test of a data set.
 
 A text is one of several versions that were drawn alike, so that the versions of a non-member are exchangeable; which
 one of them was published is drawn anew in every division. Which members calibrate a search for clean items is drawn
@@ -17,10 +17,7 @@ import numpy as np
 import tdd
 from benchmarks.known_truth import Select, divide
 
-__all__ = ["CLEAN", "DETECTORS", "JOINT", "KNOCKOFFS", "SEPARATOR", "clean", "data_set", "joint", "knockoffs", "order"]
-
-SEPARATOR = "\n"
-"""Between the examples of an ordered set, where it is trained on and where it is tested."""
+__all__ = ["CLEAN", "DETECTORS", "JOINT", "KNOCKOFFS", "clean", "data_set", "joint", "knockoffs"]
 
 DETECTORS = ("loss", "zlib", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
 """The scores that TD4Eval and the test of a data set combine."""
@@ -81,18 +78,6 @@ def data_set(columns: Mapping[str, np.ndarray], member: np.ndarray, seed: int) -
     half, key = outside.shape[1] // 2, jax.random.key(seed)
     compared = {"members": (inside, outside), "non-members": (outside[:, :half], outside[:, half:])}
     return {name: float(tdd.dataset_inference(*pair, key=key).p_value) for name, pair in compared.items()}
-
-
-def order(
-    model: Any, ordered: Mapping[int, Sequence[str]], shards: int, shuffles: int, seed: int
-) -> list[dict[str, Any]]:
-    """p-values of `tdd.run_exchange` on sets of examples in canonical order, by number of copies."""
-    sets = {str(copies): [*examples] for copies, examples in ordered.items()}
-    run = tdd.run_exchange(
-        model, sets, num_shards=shards, num_shuffles=shuffles, separator=SEPARATOR, seed=seed, progress=False
-    )
-    assert run is not None  # it is, for a shard of the work
-    return [{"copies": copies, "p": float(p)} for copies, p in run.p_values.items()]
 
 
 def _decided(

@@ -3,11 +3,10 @@
 Fresh generated texts, which no published model has seen; a random quarter of them, 1, 2, 4 or 8 times, continues the
 training of a real model for one epoch, by LoRA and of all its weights. Every score that one forward pass gives is then
 held against the truth: AUC by number of copies, and realised FDR and power of PTDI over random divisions of the
-non-members into calibration items and candidates; so are KTD on paraphrases, TD4Eval, JMCS and JECS over all trained
-models, the test of a data set and that of canonical order. Under the untouched model every selection is false.
+non-members into calibration items and candidates; so are KTD on paraphrases, TD4Eval, JMCS and JECS over both trained
+models, and the test of a data set. Under the untouched model every selection is false.
 
-A text is one of several versions, drawn at random, so that the owner's test of the others is exact. The examples of
-an ordered set are drawn independently of one another, so that the test of its order is exact.
+A text is one of several versions, drawn at random, so that the owner's test of the others is exact.
 """
 
 from __future__ import annotations
@@ -29,11 +28,9 @@ COPIES = (1, 2, 4, 8)
 ALPHAS = (0.05, 0.1, 0.2)
 DIVISIONS = 2_000
 FEWEST_WORDS = 30  # of a generated document, about
-EXAMPLE_WORDS = 9  # of an example of an ordered set, about
 TRAININGS: dict[str, dict[str, Any]] = {
     "LoRA": {"rank": 8, "learning_rate": 1e-3},
     "all weights": {"rank": None, "learning_rate": 1e-4},
-    "LoRA, rank 32": {"rank": 32, "learning_rate": 5e-4},
 }
 """Name -> rank of LoRA's factors, or None, and the highest learning rate."""
 BATCH = 4
@@ -49,9 +46,6 @@ class Sizes(NamedTuple):
       owned: members of each number of copies in the owner's test.
       gradients: members, and as many non-members, whose gradient norms are computed.
       knockoffs: unpublished versions of every text that are its knockoffs, at most `private`.
-      examples: examples of each ordered set; there is one for each number of copies, and one that is not trained on.
-      shards: contiguous parts of an ordered set whose order is tested.
-      shuffles: random orders of a shard.
     """
 
     texts: int = 320
@@ -60,12 +54,9 @@ class Sizes(NamedTuple):
     owned: int = 8
     gradients: int = 24
     knockoffs: int = 2
-    examples: int = 40
-    shards: int = 5
-    shuffles: int = 20
 
 
-QUICK = Sizes(texts=32, words=20, private=2, owned=2, gradients=2, examples=8, shards=2, shuffles=2)
+QUICK = Sizes(texts=32, words=20, private=2, owned=2, gradients=2)
 
 
 class Planted(NamedTuple):
@@ -75,9 +66,8 @@ class Planted(NamedTuple):
       texts: [N] published versions.
       private: [N] tuples of unpublished versions.
       copies: [N] int64, in the training texts; 0 for non-members.
-      training: training texts in random order, among them pieces of the ordered sets.
+      training: training texts in random order.
       calibration: non-members of a division that calibrate.
-      ordered: copies -> examples in canonical order; 0 copies are not trained on.
     """
 
     texts: tuple[str, ...]
@@ -85,7 +75,6 @@ class Planted(NamedTuple):
     copies: Any
     training: tuple[str, ...]
     calibration: int
-    ordered: Mapping[int, tuple[str, ...]]
 
 
 def add(commands: Any) -> None:
@@ -205,7 +194,6 @@ def measure(
         member = truth & bool(options)
         found["procedures"] = procedures.knockoffs(losses, member, data.calibration, *often)
         found["data_set"] = procedures.data_set(table, truth, seed)
-        found["order"] = procedures.order((lm, tuned, tokenizer), data.ordered, sizes.shards, sizes.shuffles, seed)
         if options is not None:
             trained.append(table["loss"])
             found["procedures"] += procedures.clean(table, truth, *often)
@@ -227,9 +215,8 @@ def planted(sizes: Sizes, seed: int) -> Planted:
     import numpy as np
 
     from benchmarks.paraphrases import paraphrases
-    from benchmarks.planted_procedures import SEPARATOR
     from tdd.lab.checks import check_count
-    from tdd.lab.corpus import canary_set, generate, numbered
+    from tdd.lab.corpus import generate, numbered
     from tdd.lab.plant import plant
 
     check_count("texts", sizes.texts, minimum=8 * len(COPIES))
@@ -246,17 +233,7 @@ def planted(sizes: Sizes, seed: int) -> Planted:
     others = sizes.texts - members - calibration
     found = plant(texts, members=members, nonmembers=others, calibration=calibration, duplication=COPIES, seed=seed)
     copies = np.array([row["copies"] for row in found.truth])
-    ordered = {count: canary_set(sizes.examples, seed=seed + count).texts for count in (0, *COPIES)}
-    together = max(2, sizes.words // EXAMPLE_WORDS)  # examples in a training text, which is about as long as others
-    pieces = {
-        count: [SEPARATOR.join(examples[first : first + together]) for first in range(0, len(examples), together)]
-        for count, examples in ordered.items()
-    }
-    training = [*found.training.texts, *(piece for count in COPIES for piece in count * pieces[count])]
-    training = tuple(
-        training[place] for place in np.random.default_rng([seed, len(training)]).permutation(len(training))
-    )
-    return Planted(texts.texts, tuple(tuple(row[1:]) for row in versions), copies, training, calibration, ordered)
+    return Planted(texts.texts, tuple(tuple(row[1:]) for row in versions), copies, found.training.texts, calibration)
 
 
 def _scores(model: Any, data: Planted, sizes: Sizes) -> dict[str, Any]:

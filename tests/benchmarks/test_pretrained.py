@@ -35,14 +35,6 @@ def test_the_truth_is_what_is_trained_on():
     assert [len(versions) for versions in data.private] == [SMALL.private] * 33
 
 
-def test_ordered_sets_are_trained_on_in_their_order():
-    data = pretrained.planted(SMALL, 3)
-    for copies, examples in data.ordered.items():
-        assert len(set(examples)) == SMALL.examples
-        pieces = ["\n".join(pair) for pair in zip(examples[::2], examples[1::2], strict=True)]
-        assert [data.training.count(piece) for piece in pieces] == [copies] * (SMALL.examples // 2)
-
-
 def test_texts_that_do_not_do():
     with pytest.raises(InputError, match="texts must be a whole number of at least 32, got 11"):
         pretrained.planted(SMALL._replace(texts=11), 0)
@@ -166,12 +158,10 @@ def test_a_tiny_model():
     result = pretrained.measure(
         model, SMALL, divisions=50, trainings=rates, keep=lambda so_far: kept.append(len(so_far["models"]))
     )
-    assert kept == [1, 2, 3, 4]
+    assert kept == [1, 2, 3]
     result = json.loads(json.dumps(result))
     untouched, *trained = result["models"]
-    assert len({model["steps"] for model in trained}) == 1
-    assert [row["copies"] for row in untouched["order"]] == ["0", "1", "2", "4", "8"]
-    assert all(0 < row["p"] <= 1 for model in result["models"] for row in model["order"])
+    assert [model["steps"] for model in trained] == [8, 8]
     assert all(model["losses"]["8"] != untouched["losses"]["8"] for model in trained)
     assert untouched["rows"][-1]["score"] == "grad_norm"
     assert untouched["rows"][-1]["texts"] == 2 * SMALL.gradients
@@ -182,10 +172,9 @@ def test_a_tiny_model():
     assert [row["rule"] for row in result["joint"]] == ["jmcs, by", "jmcs, storey", "jecs"]
     result |= {"command": "x", "model": {"name": "tiny"}}
     page = audit_tables.pretrained(result)
-    _, (error, power, order) = pretrained_figure.draw(result).panels
-    assert len(order.lines) == 4
+    _, (error, power) = pretrained_figure.draw(result).panels
     drawn = sum(len(bar.lines) == 3 for bar in error.containers)
-    assert drawn == len(error.containers) == 4 * len(power.lines) == 20
+    assert drawn == len(error.containers) == 3 * len(power.lines) == 15
     assert page.count("\n| all weights | loss |") == 1
     assert page.count("\n| all weights | grad_norm |") == 0
     assert page.count("\n| grad_norm |") == 1
