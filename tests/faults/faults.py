@@ -96,7 +96,7 @@ CONFORMAL = (
     Fault(
         "weighted: the mass of ties is left out of p",
         "kernels/weighted.py",
-        "sums[jnp.where(met, place + 1, place)]",
+        "sums[jnp.where(up_to > place, place + 1, place)]",
         "sums[place]",
         _law("weighted.p_values/nonmember", "weighted.p_values/member"),
     ),

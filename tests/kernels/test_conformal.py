@@ -104,7 +104,7 @@ def samples(name, rng, shape):
         "normal": normal,
         "ties": np.round(normal, 1 if shape[1] < 200 else 2),
         "one far away": np.where(np.arange(shape[1]) == 5, np.float32(1e30), normal),
-        "infinite ends": np.where(normal > 2, np.inf, np.where(normal < -2, -np.inf, normal)).astype(np.float32),
+        "infinite ends": np.where(normal > 0.5, np.inf, np.where(normal < -0.5, -np.inf, normal)).astype(np.float32),
         "all equal": np.full(shape, 3, np.float32),
         "whole numbers": (1e6 * normal).astype(np.int32),
         "half precision": normal.astype(np.float16),
@@ -115,25 +115,26 @@ BINNED = {"normal": True, "ties": True, "one far away": False, "infinite ends": 
 BINNED |= {"whole numbers": True, "half precision": True}
 
 
-@pytest.mark.parametrize("name", BINNED)
 @pytest.mark.parametrize(("num_rows", "size"), [(1, 3_000), (20, 150)])
-def test_counts_of_many_scores(name, num_rows, size):
+def test_counts_of_many_scores(num_rows, size):
     """The oracle is NumPy's search among the sorted scores; a few scores are masked out and a few are NaN."""
     rng = np.random.default_rng(1)
-    every = samples(name, rng, (num_rows, size + 200))
-    calibration, scores = every[:, :size].copy(), every[:, size:].copy()
-    if scores.dtype.kind == "f":
-        calibration[:, 7], scores[:, 3] = np.nan, np.nan
-        calibration[:, 8], scores[:, 4] = 0.0, -0.0
-    mask = rng.random(calibration.shape) < 0.9
-    found = jax.jit(jax.vmap(lambda c, k, s: ranks.counts(c, s, calibration_mask=k)))(calibration, mask, scores)
-    for row in range(num_rows):
-        known = np.sort(calibration[row][mask[row] & ~np.isnan(calibration[row])])
-        valid = ~np.isnan(scores[row])
-        less, up_to = (np.searchsorted(known, scores[row], side) for side in ("left", "right"))
-        np.testing.assert_array_equal(found.less[row], np.where(valid, less, 0))
-        np.testing.assert_array_equal(found.equal[row], np.where(valid, up_to - less, 0))
-        assert found.num_calibration[row] == known.size
-    held = ranks.bins(jnp.asarray(calibration), jnp.asarray(mask) & ~np.isnan(calibration))
-    sizes = np.diff(held.start).reshape(num_rows, -1)[:, :-1]
-    assert (sizes.max() <= ranks._MOST_IN_A_BIN) == BINNED[name]
+    for name, binned in BINNED.items():
+        every = samples(name, rng, (num_rows, size + 200))
+        calibration, scores = every[:, :size].copy(), every[:, size:].copy()
+        scores[:, 5:15] = np.sort(calibration)[:, -10:]  # those behind them are masked out
+        if scores.dtype.kind == "f":
+            calibration[:, 7], scores[:, 3] = np.nan, np.nan
+            calibration[:, 8], scores[:, 4] = 0.0, -0.0
+        mask = rng.random(calibration.shape) < 0.9
+        found = jax.jit(jax.vmap(lambda c, k, s: ranks.counts(c, s, calibration_mask=k)))(calibration, mask, scores)
+        for row in range(num_rows):
+            known = np.sort(calibration[row][mask[row] & ~np.isnan(calibration[row])])
+            valid = ~np.isnan(scores[row])
+            less, up_to = (np.searchsorted(known, scores[row], side) for side in ("left", "right"))
+            np.testing.assert_array_equal(found.less[row], np.where(valid, less, 0), err_msg=name)
+            np.testing.assert_array_equal(found.equal[row], np.where(valid, up_to - less, 0), err_msg=name)
+            assert found.num_calibration[row] == known.size
+        held = ranks.bins(jnp.asarray(calibration), jnp.asarray(mask) & ~np.isnan(calibration))
+        sizes = np.diff(held.start).reshape(num_rows, -1)[:, :-1]
+        assert (sizes.max() <= ranks._MOST_IN_A_BIN) == binned
