@@ -32,7 +32,6 @@ class PermutationP(NamedTuple):
         return jnp.log(self.p_value)
 
 
-@functools.lru_cache(maxsize=8)
 def tie_tolerance(dtype: Any) -> float:
     """Relative tolerance of a tie: 100 machine epsilons in float64, 4 in narrower types.
 
@@ -41,6 +40,9 @@ def tie_tolerance(dtype: Any) -> float:
     """
     finfo = jnp.finfo(dtype)
     return float(finfo.eps) * (100 if finfo.bits >= 64 else 4)
+
+
+_known_tolerance = functools.lru_cache(maxsize=8)(tie_tolerance)
 
 
 def p_value(
@@ -118,7 +120,7 @@ def _on_host(observed: Any, permuted: Any, mask: Any, tolerance: Any, scale: Any
         permuted = permuted.astype(jax.dtypes.canonicalize_dtype(permuted.dtype), copy=False)
     kind = permuted.dtype.type
     observed = kind(observed)
-    relative = tie_tolerance(kind) if tolerance is None else tolerance
+    relative = _known_tolerance(kind) if tolerance is None else tolerance
     reaches = permuted >= observed - kind(relative) * kind(abs(observed) if scale is None else scale)
     total = permuted.size
     if mask is not None:
