@@ -80,7 +80,7 @@ def _in_order(calibration: jax.Array, is_real: jax.Array, scores: jax.Array) -> 
 
 def _on_platform(calibration: jax.Array, is_real: jax.Array, scores: jax.Array) -> tuple[jax.Array, jax.Array]:
     def in_bins(*arrays: jax.Array) -> tuple[jax.Array, jax.Array]:
-        below, up_to = _rows_in_bins(*(array[None] for array in arrays))
+        below, up_to = _rows_in_bins(*(jax.lax.stop_gradient(array)[None] for array in arrays))  # loops have none
         return below[0], up_to[0]
 
     return jax.lax.platform_dependent(calibration, is_real, scores, cpu=in_bins, default=_in_order)

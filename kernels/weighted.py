@@ -76,7 +76,7 @@ def p_values(
     Returns: [m] in [0, 1]; NaN for masked items and where a weight is negative or not finite; 1 where all weights are
     0.
     Raises ValueError: unknown `null`.
-    Cost: one sort of n, m binary searches.
+    Cost: `ranks.counts` of n + m scores among n.
     References: Tibshirani, Barber, Candes & Ramdas (2019); Jin & Candes (2023), eq. 5.
     """
     calibration, scores = conformal.oriented(calibration, scores, null)

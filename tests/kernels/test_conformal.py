@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd.kernels import conformal, ranks
+from tdd.kernels import conformal, ranks, weighted
 
 CALIBRATION = np.array([1.0, 2.0, 2.0, 3.0, 5.0, 5.0, 5.0, 8.0], np.float32)
 SCORES = np.array([0.0, 2.0, 5.0, 9.0, 4.0, 8.0, np.nan], np.float32)
@@ -138,3 +138,18 @@ def test_counts_of_many_scores(num_rows, size):
         held = ranks.bins(jnp.asarray(calibration), jnp.asarray(mask) & ~np.isnan(calibration))
         sizes = np.diff(held.start).reshape(num_rows, -1)[:, :-1]
         assert (sizes.max() <= ranks._MOST_IN_A_BIN) == binned
+
+
+def test_counts_of_many_scores_have_no_slope():
+    """Their gradient is 0, not an error, and that of the weights is what it is for a few scores."""
+    rng = np.random.default_rng(2)
+    calibration, scores = rng.normal(size=(2, 3_000)).astype(np.float32)
+    ones = np.ones(3_000, np.float32)
+
+    def total(calibration, scores, weights):
+        return weighted.p_values(calibration, scores, weights, ones, null="nonmember").sum()
+
+    known, new, weights = jax.jit(jax.grad(total, argnums=(0, 1, 2)))(calibration, scores, ones)
+    assert not known.any()
+    assert not new.any()
+    assert (weights != 0).all()
