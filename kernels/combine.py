@@ -15,14 +15,15 @@ References: Liu & Xie (2020), "Cauchy combination test"; TD4Eval, eq. 8-9.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammainc, logsumexp, ndtr, ndtri
+from jax.scipy.special import gammainc, ndtr, ndtri
 
-from tdd.kernels.platforms import stored
+from tdd.kernels.platforms import over_rows
 
 __all__ = [
     "Combined",
@@ -69,11 +70,11 @@ def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int =
     References: Liu & Xie (2020), eq. 2-3; TD4Eval, eq. 8-9.
     """
     p, w = operands(p_values, weights, axis)
-    combined = _upper_tail(_statistic(w, stored(cotangent(p))))
+    combined = _upper_tail(_statistic(w, cotangent(p)))
     if weights is None:
         return jnp.where(jnp.isnan(combined), combined, p[0]) if p.shape[0] == 1 else combined
     used, _ = _fractions(w)
-    alone = jnp.sum(jnp.where(used, p, 0), axis=0)
+    alone = over_rows(jnp.sum, jnp.where(used, p, 0))
     return jnp.where((jnp.sum(used, axis=0) == 1) & ~jnp.isnan(combined), alone, combined)
 
 
@@ -120,14 +121,14 @@ def log_cauchy(log_p_values: jax.Array, *, weights: jax.Array | None = None, axi
     used, fractions = _fractions(w)
     sign, size = _log_cotangent(log_p)
     # T = scaled·e^top. A cotangent of 0 has size -inf and adds nothing; one of infinity must not meet the scale.
-    top = jnp.max(jnp.where(used & jnp.isfinite(size), size, 0), axis=0, keepdims=True)
-    terms = jnp.where(size == jnp.inf, sign * size, fractions * sign * jnp.exp(size - top))
-    scaled = jnp.sum(jnp.where(used, terms, 0), axis=0)
-    log_t = top[0] + jnp.log(jnp.abs(scaled))
+    top = over_rows(jnp.max, jnp.where(used & jnp.isfinite(size), size, 0))
+    terms = jnp.where(size == jnp.inf, sign * size, fractions * sign * jnp.exp(size - top[None]))
+    scaled = over_rows(jnp.sum, jnp.where(used, terms, 0))
+    log_t = top + jnp.log(jnp.abs(scaled))
     near = jnp.arctan2(jnp.ones_like(log_t), jnp.exp(jnp.minimum(log_t, 2 * _FAR))) / jnp.pi  # the upper tail of |T|
     log_tail = jnp.where(log_t > _FAR, -log_t - _LOG_PI, jnp.log(near))
     combined = jnp.where(scaled >= 0, log_tail, jnp.log1p(-jnp.exp(log_tail)))
-    alone = jnp.sum(jnp.where(used, log_p, 0), axis=0)
+    alone = over_rows(jnp.sum, jnp.where(used, log_p, 0))
     return jnp.where((jnp.sum(used, axis=0) == 1) & ~jnp.isnan(combined), alone, combined)
 
 
@@ -140,10 +141,11 @@ def fisher(p_values: jax.Array, *, axis: int = -1) -> Combined:
     References: Fisher (1925).
     """
     p = probabilities(p_values, axis)
-    total = -jnp.sum(jnp.log(p), axis=0)
+    total = -over_rows(jnp.sum, jnp.log(p))
     finite = jnp.where(total == jnp.inf, 1, total)
-    log_terms = jnp.stack([_log_power(finite, i) - math.lgamma(i + 1) for i in range(p.shape[0])])
-    log_tail = jnp.minimum(logsumexp(log_terms, axis=0) - finite, 0)
+    log_terms = [_log_power(finite, i) - math.lgamma(i + 1) for i in range(p.shape[0])]
+    top = functools.reduce(jnp.maximum, log_terms)
+    log_tail = jnp.minimum(jnp.log(sum(jnp.exp(term - top) for term in log_terms)) + top - finite, 0)
     return Combined(jnp.where(total == jnp.inf, 0, jnp.exp(log_tail)), 2 * total)
 
 
@@ -155,7 +157,7 @@ def pearson(p_values: jax.Array, *, axis: int = -1) -> Combined:
     References: Pearson (1933).
     """
     p = probabilities(p_values, axis)
-    total = -jnp.sum(jnp.log1p(-p), axis=0)
+    total = -over_rows(jnp.sum, jnp.log1p(-p))
     shape = jnp.full_like(total, p.shape[0])
     tail = gammainc(shape, jnp.where(total == jnp.inf, 0, total))
     return Combined(jnp.where(total == jnp.inf, 1, tail), -2 * total)
@@ -173,14 +175,14 @@ def stouffer(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int
     fine = jnp.all((w >= 0) & jnp.isfinite(w), axis=0, keepdims=True) & (largest > 0)
     w = jnp.where(fine, w / largest, jnp.nan)
     quantiles = -ndtri(in_range(p))
-    z = jnp.sum(jnp.where(w == 0, 0, w * quantiles), axis=0) / jnp.sqrt(jnp.sum(w * w, axis=0))
+    z = over_rows(jnp.sum, jnp.where(w == 0, 0, w * quantiles)) / jnp.sqrt(over_rows(jnp.sum, w * w))
     return Combined(ndtr(-z), z)
 
 
 def tippett(p_values: jax.Array, *, axis: int = -1) -> Combined:
     """min p_k, against 1 - (1 - min)^K. References: Tippett (1931)."""
     p = probabilities(p_values, axis)
-    least = jnp.min(p, axis=0)
+    least = over_rows(jnp.min, p)
     return Combined(-jnp.expm1(p.shape[0] * jnp.log1p(-least)), least)
 
 
@@ -240,7 +242,7 @@ def _fractions(w: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _statistic(w: jax.Array, cotangents: jax.Array) -> jax.Array:
     used, fractions = _fractions(w)
-    return jnp.sum(jnp.where(used, fractions * cotangents, 0), axis=0)
+    return over_rows(jnp.sum, jnp.where(used, fractions * cotangents, 0))
 
 
 def _upper_tail(statistic: jax.Array) -> jax.Array:

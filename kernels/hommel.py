@@ -17,13 +17,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice, platforms
+from tdd.kernels import lattice, platforms, ranks
 from tdd.kernels import stepup_parts as parts
 from tdd.kernels.majorant import concave_majorant
 from tdd.kernels.stepup_parts import StepUp
 
 __all__ = ["hommel"]
 
+_FEW = 2**10  # p-values that are faster put in order than divided into bins
 _MAX_BINS = 2**13
 _MAX_DIVISIONS = 16
 _ROUNDING = 2  # by so many a rounded number of hypotheses may be wrong, for up to two million of them
@@ -52,6 +53,9 @@ def _first_failure(values: jax.Array, m: jax.Array, critical: jax.Array) -> jax.
     size, dtype = values.shape[0], values.dtype
     if size == 0:
         return jnp.int32(1)
+    if size <= _FEW:
+        keys, _ = ranks.order_keys(values)
+        return _first_of_order(ranks.scores_of_keys(jnp.sort(keys), dtype), m, critical)
     num_bins = min(_MAX_BINS, 1 << size.bit_length())
     place = jnp.arange(num_bins, dtype=jnp.int32)
 
@@ -81,11 +85,16 @@ def _first_failure(values: jax.Array, m: jax.Array, critical: jax.Array) -> jax.
 
     def order_items(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         ordered = jnp.sort(values + (state[0] > state[1]).astype(dtype))  # by 0: so that the sort stays in the loop
-        at = jnp.arange(1, size + 1, dtype=jnp.int32)
-        failure = jnp.where(ordered <= critical, _failure(ordered, at, m, critical), size + 1)
-        return jnp.full((), jnp.inf, dtype), *state[1:3], jnp.min(failure), state[4]
+        return jnp.full((), jnp.inf, dtype), *state[1:3], _first_of_order(ordered, m, critical), state[4]
 
     return jax.lax.while_loop(lambda state: state[0] <= state[1], order_items, state)[3]
+
+
+def _first_of_order(ordered: jax.Array, m: jax.Array, critical: jax.Array) -> jax.Array:
+    """`_first_failure` of p-values in order."""
+    size = ordered.shape[0]
+    place = jnp.arange(1, size + 1, dtype=jnp.int32)
+    return jnp.min(jnp.where(ordered <= critical, _failure(ordered, place, m, critical), size + 1))
 
 
 def _failure(p: jax.Array, place: jax.Array, m: jax.Array, critical: jax.Array) -> jax.Array:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels.combine import probabilities
+from tdd.kernels.platforms import over_rows
 
 __all__ = [
     "bonferroni",
@@ -37,7 +38,7 @@ _PAIRWISE = 16  # up to here, comparing all pairs is cheaper than XLA's sort
 def bonferroni(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
     """K·min p_k."""
     p = probabilities(p_values, axis)
-    return _cut(p.shape[0] * jnp.min(p, axis=0))
+    return _cut(p.shape[0] * over_rows(jnp.min, p))
 
 
 def simes(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
@@ -76,7 +77,7 @@ def ruger(p_values: jax.Array, *, k: int | None = None, axis: int = -1) -> jax.A
 
 def maximum(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
     """max p_k; super-uniform also where only one of the K nulls is true."""
-    return jnp.max(probabilities(p_values, axis), axis=0)
+    return over_rows(jnp.max, probabilities(p_values, axis))
 
 
 def twice_mean(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
@@ -86,7 +87,7 @@ def twice_mean(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
     """
     p = probabilities(p_values, axis)
     factor = 1 if p.shape[0] == 1 else 2
-    return _cut(factor * jnp.sum(p, axis=0) / p.shape[0])
+    return _cut(factor * over_rows(jnp.sum, p) / p.shape[0])
 
 
 def geometric(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
@@ -96,7 +97,7 @@ def geometric(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
     """
     p = probabilities(p_values, axis)
     factor = 1 if p.shape[0] == 1 else math.e
-    return _cut(factor * jnp.prod(p ** (1 / p.shape[0]), axis=0))
+    return _cut(factor * over_rows(jnp.prod, p ** (1 / p.shape[0])))
 
 
 def harmonic(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
@@ -107,9 +108,9 @@ def harmonic(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
     p = probabilities(p_values, axis)
     if p.shape[0] == 1:
         return _cut(p[0])  # a compiler may make p·p/p of p/(p/p), and p·p underflows
-    least = jnp.min(p, axis=0, keepdims=True)
-    mean = p.shape[0] * least[0] / jnp.sum(least / p, axis=0)  # scaled by the least: no overflow of 1/p
-    return _cut(harmonic_constant(p.shape[0]) * jnp.where(least[0] == 0, 0, mean))
+    least = over_rows(jnp.min, p)
+    mean = p.shape[0] * least / over_rows(jnp.sum, least[None] / p)  # scaled by the least: no overflow of 1/p
+    return _cut(harmonic_constant(p.shape[0]) * jnp.where(least == 0, 0, mean))
 
 
 @functools.cache
@@ -143,10 +144,10 @@ def _simes(p: jax.Array) -> jax.Array:
     if size > _PAIRWISE:
         place = jnp.arange(1, size + 1, dtype=p.dtype).reshape((size,) + (1,) * (p.ndim - 1))
         # NaN is sorted to the end, where the minimum still finds it.
-        return jnp.min(size * jnp.sort(p, axis=0) / place, axis=0)
+        return over_rows(jnp.min, size * jnp.sort(p, axis=0) / place)
     # Each p-value with the number of p-values up to it: within a tie the largest place decides, as in the order.
     place = jnp.sum(p[None] <= p[:, None], axis=1, dtype=jnp.int32).astype(p.dtype)
-    return jnp.min(jnp.where(jnp.isnan(p), jnp.nan, size * p / place), axis=0)
+    return over_rows(jnp.min, jnp.where(jnp.isnan(p), jnp.nan, size * p / place))
 
 
 def _cut(merged: jax.Array) -> jax.Array:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
     "fast_products",
     "full_precision",
     "fused_on",
+    "on_host",
     "one_device",
+    "over_rows",
     "product",
     "quotient",
     "stored",
@@ -42,6 +45,37 @@ def stored(values: jax.Array) -> jax.Array:
     An accelerator's compiler shares them in registers, and the barrier would send them through its memory.
     """
     return lax.platform_dependent(values, cpu=lax.optimization_barrier, default=lambda values: values)
+
+
+_OF_THE_HOST = (type(None), np.ndarray, np.generic, float, int)
+
+
+def on_host(*operands: Any) -> bool:
+    """Whether the operands are NumPy's and Python's, nothing is traced, and JAX computes on CPUs by default."""
+    for operand in operands:
+        if not isinstance(operand, _OF_THE_HOST):
+            return False
+    return jax.default_backend() == "cpu"
+
+
+_JOINS = {jnp.sum: jnp.add, jnp.prod: jnp.multiply, jnp.max: jnp.maximum, jnp.min: jnp.minimum}
+_ROWS_A_STEP = 64
+
+
+def over_rows(reduce: Callable[..., jax.Array], values: jax.Array) -> jax.Array:
+    """[...] the `jnp.sum`, `prod`, `max` or `min` of [K, ...] over K >= 1 rows.
+
+    On a CPU one row after the other: XLA's own reduction takes twenty times as long on rows of 100,000 floats.
+    """
+    join, size = _JOINS[reduce], values.shape[0]
+
+    def one_by_one(values: jax.Array) -> jax.Array:
+        step = lambda i, so_far: join(so_far, values[i])  # noqa: E731
+        return lax.fori_loop(1, size, step, values[0], unroll=_ROWS_A_STEP)
+
+    if size == 1:
+        return values[0]
+    return lax.platform_dependent(values, cpu=one_by_one, default=functools.partial(reduce, axis=0))
 
 
 def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:

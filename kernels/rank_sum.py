@@ -96,15 +96,15 @@ def shard_ranks(
     canonical, shuffled = jnp.asarray(canonical), jnp.asarray(shuffled)
     if shuffled.shape[1] == 0:
         raise ValueError("shuffled has no column: at least one shuffle a shard is needed")
-    every = jnp.concatenate([canonical[:, None], shuffled], axis=1)
-    real = ~jnp.isnan(every).any(axis=1)
-    real = real if mask is None else real & mask
-    relative = tie_tolerance(every.dtype) if tolerance is None else tolerance
-    slack = jnp.asarray(relative, every.dtype) * jnp.max(jnp.abs(every), axis=1, keepdims=True)
+    dtype = jnp.result_type(canonical, shuffled)
+    largest = jnp.maximum(jnp.abs(canonical), jnp.max(jnp.abs(shuffled), axis=1)).astype(dtype)  # NaN where one is
+    real = ~jnp.isnan(largest) if mask is None else ~jnp.isnan(largest) & mask
+    relative = tie_tolerance(dtype) if tolerance is None else tolerance
+    slack = jnp.asarray(relative, dtype) * largest[:, None]
     if key is None:
         ranks = jnp.sum(canonical[:, None] - shuffled > slack, axis=1, dtype=jnp.int32)
         return jnp.where(real, ranks, -1)
-    ordered = jnp.sort(every, axis=1)
+    ordered = jnp.sort(jnp.concatenate([canonical[:, None], shuffled], axis=1), axis=1)
     group = jnp.cumsum(ordered[:, 1:] - ordered[:, :-1] > slack, axis=1, dtype=jnp.int32)
     group = jnp.pad(group, ((0, 0), (1, 0)))
     # Equal values stand in one group: the place of any of them tells the group of the canonical order.

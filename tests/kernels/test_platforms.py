@@ -1,5 +1,7 @@
 """What is computed in another way on an accelerator: the same numbers as on a CPU."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -152,3 +154,17 @@ def test_after_nan_all_are_nan(name):
     values = jnp.array([1.0, jnp.nan, 5.0, -3.0])
     np.testing.assert_array_equal(getattr(platforms, name)(values), [1, np.nan, np.nan, np.nan])
     np.testing.assert_array_equal(getattr(platforms, name)(values, reverse=True)[:2], [np.nan, np.nan])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 64, 65, 200])
+def test_rows_are_joined_from_the_first_to_the_last(rows):
+    """In this order the sums have the same bits as NumPy's, which adds rows so; one row holds a NaN."""
+    values = np.random.default_rng(0).standard_cauchy((rows, 70)).astype(np.float32)
+    values[rows // 2, 3] = np.nan
+    for reduce, join in ((jnp.sum, np.add), (jnp.prod, np.multiply), (jnp.max, np.maximum), (jnp.min, np.minimum)):
+        expected = values[0]
+        for row in values[1:]:
+            expected = join(expected, row)
+        found = jax.jit(functools.partial(platforms.over_rows, reduce))
+        np.testing.assert_array_equal(found(values), expected)
+        np.testing.assert_array_equal(jax.vmap(found)(values[None])[0], expected)
