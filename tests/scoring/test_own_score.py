@@ -354,7 +354,7 @@ def test_an_audit_and_the_commands_know_it(model, tmp_path, monkeypatch, capsys)
     audited = ["audit", str(tmp_path / "model"), "--candidates", str(tmp_path / "suspects.jsonl"), "--alpha", "0.2",
                "--calibration", str(tmp_path / "known.jsonl"), "-q", "--score", "own_scores:Twice"]  # fmt: skip
     assert main([word for word in audited if word != "-q"]) in (0, 3)
-    assert "score twice" in " ".join(capsys.readouterr().out.split())
+    assert "│ score │ twice (lower = more like an item" in " ".join(capsys.readouterr().out.split())
     assert main([*audited[:-1], "own_scores:Missing"]) == 2
     assert "is no class of a tdd.Score with a name" in capsys.readouterr().err
     assert main([*audited[:-1], "no_such_module:Twice"]) == 2
