@@ -62,18 +62,24 @@ def pool(
     relabelling calibration and test items permutes it.
 
     Arguments and errors as `conformal.rank`.
-    Cost: `ranks.counts` of n + m scores among themselves, and of m among n.
+    Cost: a sort of n and one of m as integers, and two binary searches an item.
     """
     conformal.check_null(null)
-    dtype, n = jnp.result_type(calibration, scores), calibration.shape[0]
-    calibration, scores = jnp.asarray(calibration, dtype), jnp.asarray(scores, dtype)
-    real = jnp.concatenate([ranks.real(calibration, calibration_mask), ranks.real(scores, mask)])
-    every = jnp.concatenate([calibration, scores])
-    less, up_to, num_pool, _ = ranks.positions(every, every, real, None)
-    extreme = less if null == "nonmember" else num_pool - up_to
-    doubled = jnp.where(real, 2 * extreme + up_to - less + 1, 0)
-    alone = conformal.rank(calibration, scores, null=null, calibration_mask=real[:n], mask=real[n:])
-    return Pool(doubled[:n], doubled[n:], alone.rank, num_pool)
+    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
+    calibration_keys, calibration_real = ranks.order_keys(calibration, calibration_mask)
+    test_keys, test_real = ranks.order_keys(scores, mask)
+    n, m = (jnp.sum(real, dtype=jnp.int32) for real in (calibration_real, test_real))
+    in_calibration, in_test = ranks.finder(calibration_keys, n), ranks.finder(test_keys, m)
+    places = [(in_calibration(keys), in_test(keys)) for keys in (calibration_keys, test_keys)]
+    doubled = []
+    for real, (in_first, in_second) in zip((calibration_real, test_real), places, strict=True):
+        less, up_to = (sum(pair[1:], pair[0]) for pair in zip(in_first, in_second, strict=True))
+        extreme = less if null == "nonmember" else n + m - up_to
+        doubled.append(jnp.where(real, 2 * extreme + up_to - less + 1, 0))
+    less, up_to = places[1][0]  # the test scores among the calibration scores
+    extreme = up_to if null == "nonmember" else n - less
+    alone = jnp.where(test_real, 1 + extreme, calibration.shape[0] + 2)
+    return Pool(doubled[0], doubled[1], alone, n + m)
 
 
 def rank(
@@ -111,7 +117,7 @@ def rank(
 
     Returns: `PooledRanks`. Weights that are negative, not finite or all zero mask every item.
     Raises ValueError: unknown `null` or `rule`, K = 0, or weights of another shape.
-    Cost: K times `pool`, and `ranks.counts` of m items among n.
+    Cost: K times `pool`, a sort of n and one binary search an item.
     """
     if rule not in RULES:
         raise ValueError(f"rule must be one of {RULES}, got {rule!r}")

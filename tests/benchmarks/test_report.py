@@ -53,8 +53,8 @@ def test_results_are_written_and_shown(tmp_path, capsys):
         assert len(row["seconds"]["tdd"]) == 2
         share = row["traffic_bytes"] / row["steady_s"] / written["copy_bytes_per_s"]
         assert row["bandwidth_share"] == pytest.approx(share)
-        (peer,) = row["peers"].values()
-        assert peer["ratio"] > 0
+        assert row["peers"]
+        assert all(peer["ratio"] > 0 for peer in row["peers"].values())
     assert list(tmp_path.iterdir()) == [out]
 
 

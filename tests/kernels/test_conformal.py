@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd.kernels import conformal, ranks, weighted
+from tdd.kernels import conformal, ranks
 
 CALIBRATION = np.array([1.0, 2.0, 2.0, 3.0, 5.0, 5.0, 5.0, 8.0], np.float32)
 SCORES = np.array([0.0, 2.0, 5.0, 9.0, 4.0, 8.0, np.nan], np.float32)
@@ -95,61 +95,3 @@ def test_the_search_of_a_gpu_is_that_of_numpy(size):
         found = jax.jit(ranks._search, static_argnums=2)(ordered, queries, goes_on)
         np.testing.assert_array_equal(found, np.searchsorted(ordered, queries, side))
         assert found.dtype == jnp.int32
-
-
-def samples(name, rng, shape):
-    """Scores [R, n] of a form that bins of equal width hold few of each, or many in one."""
-    normal = rng.normal(size=shape).astype(np.float32)
-    return {
-        "normal": normal,
-        "ties": np.round(normal, 1 if shape[1] < 200 else 2),
-        "one far away": np.where(np.arange(shape[1]) == 5, np.float32(1e30), normal),
-        "infinite ends": np.where(normal > 0.5, np.inf, np.where(normal < -0.5, -np.inf, normal)).astype(np.float32),
-        "all equal": np.full(shape, 3, np.float32),
-        "whole numbers": (1e6 * normal).astype(np.int32),
-        "half precision": normal.astype(np.float16),
-    }[name]
-
-
-BINNED = {"normal": True, "ties": True, "one far away": False, "infinite ends": False, "all equal": False}
-BINNED |= {"whole numbers": True, "half precision": True}
-
-
-@pytest.mark.parametrize(("num_rows", "size"), [(1, 3_000), (20, 150)])
-def test_counts_of_many_scores(num_rows, size):
-    """The oracle is NumPy's search among the sorted scores; a few scores are masked out and a few are NaN."""
-    rng = np.random.default_rng(1)
-    for name, binned in BINNED.items():
-        every = samples(name, rng, (num_rows, size + 200))
-        calibration, scores = every[:, :size].copy(), every[:, size:].copy()
-        scores[:, 5:15] = np.sort(calibration)[:, -10:]  # those behind them are masked out
-        if scores.dtype.kind == "f":
-            calibration[:, 7], scores[:, 3] = np.nan, np.nan
-            calibration[:, 8], scores[:, 4] = 0.0, -0.0
-        mask = rng.random(calibration.shape) < 0.9
-        found = jax.jit(jax.vmap(lambda c, k, s: ranks.counts(c, s, calibration_mask=k)))(calibration, mask, scores)
-        for row in range(num_rows):
-            known = np.sort(calibration[row][mask[row] & ~np.isnan(calibration[row])])
-            valid = ~np.isnan(scores[row])
-            less, up_to = (np.searchsorted(known, scores[row], side) for side in ("left", "right"))
-            np.testing.assert_array_equal(found.less[row], np.where(valid, less, 0), err_msg=name)
-            np.testing.assert_array_equal(found.equal[row], np.where(valid, up_to - less, 0), err_msg=name)
-            assert found.num_calibration[row] == known.size
-        held = ranks.bins(jnp.asarray(calibration), jnp.asarray(mask) & ~np.isnan(calibration))
-        sizes = np.diff(held.start).reshape(num_rows, -1)[:, :-1]
-        assert (sizes.max() <= ranks._MOST_IN_A_BIN) == binned
-
-
-def test_counts_of_many_scores_have_no_slope():
-    """Their gradient is 0, not an error, and that of the weights is what it is for a few scores."""
-    rng = np.random.default_rng(2)
-    calibration, scores = rng.normal(size=(2, 3_000)).astype(np.float32)
-    ones = np.ones(3_000, np.float32)
-
-    def total(calibration, scores, weights):
-        return weighted.p_values(calibration, scores, weights, ones, null="nonmember").sum()
-
-    known, new, weights = jax.jit(jax.grad(total, argnums=(0, 1, 2)))(calibration, scores, ones)
-    assert not known.any()
-    assert not new.any()
-    assert (weights != 0).all()
