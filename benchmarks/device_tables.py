@@ -25,11 +25,15 @@ def measured(result: dict[str, Any]) -> str:
     late = f" Not measured: {'; '.join(result['left_out'])}." if result["left_out"] else ""
     calls = f", in {result['calls']} calls" if result.get("calls", 1) > 1 else ""
     estimates = f" Estimates: {result['estimates']}." if result.get("estimates") else ""
+    before = "; ".join(
+        f"{one['program']}: {_time(one['seconds'])} ({one['device']})" for one in result.get("before", ())
+    )
+    before = f" Before {result['change']}: {before}." if before else ""
     tests = f" Tests that need an accelerator: {result['tests']}." if result.get("tests") else ""
     text = (
         f"**Accelerators: measured.** {result['device']}, jax {result['jax']} (`python -m benchmarks device`{calls}): "
         f"medians of interleaved rounds after the first call; share of the bfloat16 peak. Beside: {beside}.{late}"
-        f"{estimates}{tests}"
+        f"{estimates}{before}{tests}"
     )
     header = ["program", "time", "share of peak", "estimate / measured", "torch", "times as fast as torch"]
     return f"{text}\n\n{markdown_table(header, rows)}"
@@ -103,11 +107,7 @@ def _fused(result: dict[str, Any], records: dict[tuple[str, str], dict[str, Any]
         "attention on TPUs for 16-bit models. XLA states no cycles for either. The head's time is that of its products "
         "at the rate of other products, and then of 26 instructions (GPU, counted in its PTX, which spills nothing) or "
         "5 bundles for 1,024 (TPU, v5e's final schedule) a logit; splash attention's is 8.2 bundles for 1,024 visible "
-        "logits, its products included, and 2.5 times that backward. Stalls are not in them. On one GPU the "
-        "tables of a study that splits a pool are filled by `kernels/fill_down.py`, three kernels that keep a "
-        "repetition's state in registers: with them and with histograms in copies a call of 775 items took 2.07 ms on "
-        "an H200, and 7.23 ms by loops of XLA's, in the same hour; of 11,332 items 16.2 ms, and 34.4 ms by loops on "
-        "an H100."
+        "logits, its products included, and 2.5 times that backward. Stalls are not in them."
     )
     return f"{text}\n\n{markdown_table(['program', 'target', 'XLA alone', 'with kernels', 'times as fast'], rows)}"
 

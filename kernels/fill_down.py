@@ -122,13 +122,13 @@ def _fused(
 
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in states]
     shapes += [jax.ShapeDtypeStruct((rows, lanes), kind) for kind in kinds]
+    # JAX 0.10 would take Mosaic for a GPU that is not told otherwise.
+    options = None if interpret else triton.CompilerParams(num_warps=_BLOCK // 32)
     outputs = pl.pallas_call(
         kernel,
         grid=(lanes // _BLOCK,),
         out_shape=shapes,
-        compiler_params=None
-        if interpret
-        else triton.CompilerParams(num_warps=_BLOCK // 32),  # or some JAX takes Mosaic
+        compiler_params=options,
         interpret=interpret,
         name="fill_down",
     )(*leaves)

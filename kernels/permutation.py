@@ -63,7 +63,7 @@ def p_value(
 
     Returns: `PermutationP`; p = 1 without draws, NaN where `observed` is NaN. Of NumPy arrays it holds NumPy's numbers,
     with the bits that a CPU gives under `jax.jit`, where JAX computes on CPUs.
-    Cost: O(B); of NumPy arrays without a launch, which takes longer than counting 100,000 draws.
+    Cost: O(B); of NumPy arrays without the launch of a program.
     References: the sharded exchangeability test, section 3.1 (with >= in place of >); Phipson & Smyth (2010), eq. 2.
     """
     if platforms.on_host(observed, permuted, mask, tolerance, scale) and permuted.dtype.itemsize >= 4:

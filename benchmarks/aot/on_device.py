@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--profile",
         metavar="DIR",
-        help="write a profile of one call each and the compiled programs; the largest kernels",
+        help="write each compiled program and a profile of one call of it, and list its largest kernels",
     )
     parser.add_argument("--out", metavar="FILE", help="JSON file to write")
 

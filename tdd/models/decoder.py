@@ -130,10 +130,8 @@ def as_bits(spec: DecoderSpec, params: Any) -> Any:
     if not _stacks_are(spec, params, jnp.bfloat16):
         return params
     stacks = {name: params[name] for name, *_ in spec.runs}
-    return {
-        **params,
-        **jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf).view(np.uint16), leaf.sharding), stacks),
-    }
+    bits = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf).view(np.uint16), leaf.sharding), stacks)
+    return {**params, **bits}
 
 
 def _stacks_are(spec: DecoderSpec, params: Any, dtype: Any) -> bool:
