@@ -6,14 +6,11 @@ count against it. Equality is decided with a tolerance, since equal sums of log-
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from tdd.kernels import platforms
 from tdd.kernels.platforms import quotient
 
 __all__ = ["PermutationP", "complete_p_value", "counted", "p_value", "tie_tolerance"]
@@ -23,13 +20,9 @@ class PermutationP(NamedTuple):
     """A permutation p-value with the integers behind it."""
 
     p_value: jax.Array  # []
+    log_p_value: jax.Array  # []
     num_at_least: jax.Array  # [] int32, draws (or listed permutations) whose statistic reaches the observed one
     num_draws: jax.Array  # [] int32, B without masked and NaN draws (or the length of the list)
-
-    @property
-    def log_p_value(self) -> jax.Array:
-        """[] the natural logarithm of the p-value."""
-        return jnp.log(self.p_value)
 
 
 def tie_tolerance(dtype: Any) -> float:
@@ -40,9 +33,6 @@ def tie_tolerance(dtype: Any) -> float:
     """
     finfo = jnp.finfo(dtype)
     return float(finfo.eps) * (100 if finfo.bits >= 64 else 4)
-
-
-_known_tolerance = functools.lru_cache(maxsize=8)(tie_tolerance)
 
 
 def p_value(
@@ -61,13 +51,10 @@ def p_value(
       tolerance: Relative tolerance of a tie; None for that of the float type (`tie_tolerance`).
       scale: [] what the tolerance is relative to; |L| by default.
 
-    Returns: `PermutationP`; p = 1 without draws, NaN where `observed` is NaN. Of NumPy arrays it holds NumPy's numbers,
-    with the bits that a CPU gives under `jax.jit`, where JAX computes on CPUs.
-    Cost: O(B); of NumPy arrays without the launch of a program.
+    Returns: `PermutationP`; p = 1 without draws, NaN where `observed` is NaN.
+    Cost: O(B).
     References: the sharded exchangeability test, section 3.1 (with >= in place of >); Phipson & Smyth (2010), eq. 2.
     """
-    if platforms.on_host(observed, permuted, mask, tolerance, scale) and permuted.dtype.itemsize >= 4:
-        return _on_host(observed, permuted, mask, tolerance, scale)
     count = counted(*_two_counts(*_reaching(observed, permuted, mask, tolerance, scale)), permuted.dtype)
     return nan_where(jnp.isnan(observed), count)
 
@@ -76,7 +63,7 @@ def counted(num_at_least: jax.Array, num_draws: jax.Array, dtype: Any = None) ->
     """(1 + num_at_least) / (1 + num_draws), from the counts (int32 scalars)."""
     dtype = dtype or jnp.result_type(float)
     p = quotient(*jnp.broadcast_arrays((1 + num_at_least).astype(dtype), (1 + num_draws).astype(dtype)))
-    return PermutationP(p, num_at_least, num_draws)
+    return PermutationP(p, jnp.log(p), num_at_least, num_draws)
 
 
 def complete_p_value(
@@ -97,7 +84,7 @@ def complete_p_value(
     reached, total = _two_counts(at_least, real)
     reached = jnp.maximum(reached, jnp.minimum(total, 1))
     p = jnp.where(total > 0, quotient(reached.astype(dtype), jnp.maximum(total, 1).astype(dtype)), 1)
-    return nan_where(jnp.isnan(observed), PermutationP(p, reached, total))
+    return nan_where(jnp.isnan(observed), PermutationP(p, jnp.log(p), reached, total))
 
 
 def _reaching(
@@ -110,27 +97,7 @@ def _reaching(
     real = real if mask is None else real & mask
     relative = jnp.asarray(tie_tolerance(permuted.dtype) if tolerance is None else tolerance, permuted.dtype)
     slack = relative * (jnp.abs(observed) if scale is None else jnp.asarray(scale, permuted.dtype))
-    # Stored: rounded before it is subtracted, as on the host, and not in one step.
-    return real & (permuted >= observed - platforms.stored(slack)), real
-
-
-def _on_host(observed: Any, permuted: Any, mask: Any, tolerance: Any, scale: Any) -> PermutationP:
-    """`p_value` by NumPy."""
-    if permuted.dtype.type is not np.float32:
-        permuted = permuted.astype(jax.dtypes.canonicalize_dtype(permuted.dtype), copy=False)
-    kind = permuted.dtype.type
-    observed = kind(observed)
-    relative = _known_tolerance(kind) if tolerance is None else tolerance
-    reaches = permuted >= observed - kind(relative) * kind(abs(observed) if scale is None else scale)
-    total = permuted.size
-    if mask is not None:
-        reaches = reaches & mask
-        total = np.count_nonzero(mask & ~np.isnan(permuted))
-    elif total and (least := np.minimum.reduce(permuted)) != least:  # one pass where nothing is NaN, which is usual
-        total = np.count_nonzero(~np.isnan(permuted))
-    reached = np.count_nonzero(reaches)
-    p = kind((1 + reached) if observed == observed else np.nan) / kind(1 + total)
-    return PermutationP(p, np.int32(reached), np.int32(total))  # type: ignore[arg-type]
+    return real & (permuted >= observed - slack), real
 
 
 def _two_counts(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -144,4 +111,6 @@ def _two_counts(first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Arr
 
 def nan_where(bad: jax.Array, result: PermutationP) -> PermutationP:
     """The result, its p-value NaN where `bad`."""
-    return result._replace(p_value=jnp.where(bad, jnp.nan, result.p_value))
+    return result._replace(
+        p_value=jnp.where(bad, jnp.nan, result.p_value), log_p_value=jnp.where(bad, jnp.nan, result.log_p_value)
+    )

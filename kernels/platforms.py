@@ -14,7 +14,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "fast_products",
     "full_precision",
     "fused_on",
-    "on_host",
     "one_device",
     "over_rows",
     "product",
@@ -45,17 +43,6 @@ def stored(values: jax.Array) -> jax.Array:
     An accelerator's compiler shares them in registers, and the barrier would send them through its memory.
     """
     return lax.platform_dependent(values, cpu=lax.optimization_barrier, default=lambda values: values)
-
-
-_OF_THE_HOST = (type(None), np.ndarray, np.generic, float, int)
-
-
-def on_host(*operands: Any) -> bool:
-    """Whether the operands are NumPy's and Python's, nothing is traced, and JAX computes on CPUs by default."""
-    for operand in operands:
-        if not isinstance(operand, _OF_THE_HOST):
-            return False
-    return jax.default_backend() == "cpu"
 
 
 _JOINS = {jnp.sum: jnp.add, jnp.prod: jnp.multiply, jnp.max: jnp.maximum, jnp.min: jnp.minimum}

@@ -188,8 +188,8 @@ class LanguageModel:
         its first `num_real` tokens count, the others are padding. A tree of arrays; or None.
       hidden_after: `(params, cache, tokens [B, T]) -> [B, T, D]`: `hidden` of tokens that all follow that prefix; or
         None.
-      on_cpu: `(params) -> params`, a form that `hidden`, `readout`, `prefix` and `hidden_after` take besides and that
-        costs less on a CPU, of arrays on one; or None.
+      on_cpu: `(lm, params) -> params`, a form that `hidden`, `readout`, `prefix` and `hidden_after` of this `lm` take
+        besides and that costs less on a CPU, of arrays on one; `params` where one of these was replaced. Or None.
     """
 
     spec: Hashable
@@ -204,7 +204,7 @@ class LanguageModel:
     )
     prefix: Callable[..., Any] | None = dataclasses.field(default=None, compare=False)
     hidden_after: Callable[[Any, Any, jax.Array], jax.Array] | None = dataclasses.field(default=None, compare=False)
-    on_cpu: Callable[[Any], Any] | None = dataclasses.field(default=None, compare=False)
+    on_cpu: Callable[[LanguageModel, Any], Any] | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

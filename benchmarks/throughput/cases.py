@@ -67,7 +67,6 @@ class Case:
       tolerance: relative, of floating-point results; integers and decisions agree exactly.
       bars: peer -> how many times as fast the case must be at its sizes, on CPU.
       gpu_bars: likewise on a GPU.
-      on_host: whether one data set is given as NumPy arrays, of which the kernel gives NumPy's numbers on a CPU.
       public: whether `call` is a public function that is given and gives NumPy arrays, whole batches at once, and
         compiles by itself; else a function of JAX arrays of one data set.
       flops: floating-point operations of one data set of so many items; 0 where memory binds.
@@ -84,7 +83,6 @@ class Case:
     tolerance: float = 2e-6
     bars: Mapping[str, float] = dataclasses.field(default_factory=dict)
     gpu_bars: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    on_host: bool = False
     public: bool = False
     flops: Callable[[int], float] = lambda items: 0.0
 

@@ -28,7 +28,6 @@ from tdd.validate import InputError, arrays
 
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 _SHOWN = 4
-_one_by_one = threading.RLock()  # whoever catches warnings does so for all threads
 _DRAWS, _FEW, _MAX_DRAWS = 999, 10, 9_999
 """Draws for the template; for large samples so many that the tenth most extreme one decides: there the error of fewer
 draws is below that of the tabulated grid."""
@@ -237,25 +236,56 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
     )
 
 
+class _Collectors:
+    """Lists of warnings, those of a thread in a list of that thread.
+
+    Whoever catches warnings does so for all threads. So one catch serves all decisions that run at a time; the lock is
+    held while it begins and ends, never while a decision runs.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: dict[int, list[list[str]]] = {}  # thread -> its decisions, the innermost last
+        self._caught, self._shown = warnings.catch_warnings(), warnings.showwarning
+
+    def add(self, collector: list[str]) -> None:
+        with self._lock:
+            if not self._of:
+                self._caught, self._shown = warnings.catch_warnings(), warnings.showwarning
+                self._caught.__enter__()
+                warnings.simplefilter("always")
+                warnings.showwarning = self._keep
+            self._of.setdefault(threading.get_ident(), []).append(collector)
+
+    def remove(self) -> None:
+        with self._lock:
+            own = self._of[threading.get_ident()]
+            own.pop()
+            if not own:
+                del self._of[threading.get_ident()]
+            if not self._of:
+                self._caught.__exit__()
+
+    def _keep(self, message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        own = self._of.get(threading.get_ident())
+        if not own:
+            self._shown(message, category, *where, **more)
+        elif category is UserWarning:
+            own[-1].append(str(message))
+
+
+_collectors = _Collectors()
+
+
 @contextlib.contextmanager
 def _own_warnings() -> Iterator[list[str]]:
     """The user warnings of this thread: those of another are not of this decision, and are shown as ever."""
-    caught, own = list[str](), threading.get_ident()
-    with _one_by_one, warnings.catch_warnings():
-        warnings.simplefilter("always")
-        shown = warnings.showwarning
-
-        def keep(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if threading.get_ident() != own:
-                shown(message, category, *where, **more)
-            elif category is UserWarning:
-                caught.append(str(message))
-
-        warnings.showwarning = keep
-        try:
-            yield caught
-        finally:
-            warnings.showwarning = shown
+    caught = list[str]()
+    _collectors.add(caught)
+    try:
+        yield caught
+    finally:
+        _collectors.remove()
 
 
 def complete_items(scores: np.ndarray, knockoffs: np.ndarray | None) -> np.ndarray:

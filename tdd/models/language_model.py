@@ -35,8 +35,15 @@ def language_model(spec: DecoderSpec) -> LanguageModel:
         grad_sqnorm=functools.partial(_grad_sqnorm, spec),
         prefix=functools.partial(prefix, spec),
         hidden_after=functools.partial(hidden_after, spec),
-        on_cpu=functools.partial(as_bits, spec),
+        on_cpu=functools.partial(_on_cpu, spec),
     )
+
+
+def _on_cpu(spec: DecoderSpec, lm: LanguageModel, params: Any) -> Any:
+    """`as_bits`, unless a function of `lm` is another than the decoder's, which knows no bits."""
+    ours = language_model(spec)
+    same = all(getattr(lm, name) is getattr(ours, name) for name in ("hidden", "readout", "prefix", "hidden_after"))
+    return as_bits(spec, params) if same else params
 
 
 def _grad_sqnorm(spec: DecoderSpec, params: Any, tokens: jax.Array, mask: jax.Array, **options: Any) -> GradSqNorms:

@@ -65,7 +65,7 @@ class TokenProgram:
     def __init__(self, lm: LanguageModel, params: Any, devices: Devices, capacity: int, tile: Tiling) -> None:
         of_lm = lm.hidden is not None and lm.readout is not None
         if lm.on_cpu is not None and of_lm and devices.platform == "cpu" and len(devices) == 1:
-            params = lm.on_cpu(params)
+            params = lm.on_cpu(lm, params)
         self.lm, self.params, self.devices = lm, params, devices
         self.capacity, self.tile = capacity, tile
 

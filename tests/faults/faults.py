@@ -267,17 +267,10 @@ KNOCKOFFS_AND_MERGES = (
 
 ORDER_TESTS = (
     Fault(
-        "permutation: NumPy's draws count their NaN",
-        "kernels/permutation.py",
-        "total = np.count_nonzero(~np.isnan(permuted))",
-        "total = permuted.size",
-        ("tests/kernels/test_permutation.py",),
-    ),
-    Fault(
         "permutation: > for >=",
         "kernels/permutation.py",
-        "real & (permuted >= observed - platforms.stored(slack))",
-        "real & (permuted > observed - platforms.stored(slack))",
+        "real & (permuted >= observed - slack)",
+        "real & (permuted > observed - slack)",
         (*_law("permutation.p_value", "permutation.complete_p_value"), "tests/kernels/test_permutation.py"),
     ),
     Fault(
@@ -1873,9 +1866,34 @@ DRAWS_AND_DUMPS = (
     Fault(
         "decide: warnings of other threads count",
         "tdd/audit/decide.py",
-        "if threading.get_ident() != own:",
-        "if threading.get_ident() == 0:",
+        "own = self._of.get(threading.get_ident())",
+        "own = next(iter(self._of.values()))",
         ("tests/procedures/test_own_procedure.py::test_warnings_stay_with_their_decision",),
+    ),
+    Fault(
+        "decide: a decision waits until no other runs",
+        "tdd/audit/decide.py",
+        """    _collectors.add(caught)
+    try:
+        yield caught
+    finally:
+        _collectors.remove()
+""",
+        """    _collectors.add(caught)
+    try:
+        with _collectors._lock:
+            yield caught
+    finally:
+        _collectors.remove()
+""",
+        ("tests/procedures/test_own_procedure.py::test_a_procedure_may_wait_for_the_decision_of_another_thread",),
+    ),
+    Fault(
+        "language model: bits are given to a function of the user",
+        "tdd/models/language_model.py",
+        "return as_bits(spec, params) if same else params",
+        "return as_bits(spec, params)",
+        ("tests/models/test_decoder.py::test_a_function_in_place_of_the_decoders_gets_the_weights",),
     ),
     Fault(
         "report: the estimate of knockoffs with calibration is that of the rule",

@@ -284,6 +284,23 @@ def test_statistics_are_computed_of_bits(dtype, monkeypatch):
     assert seen == ([{"of_bits": True}] if dtype == "bfloat16" else [])
 
 
+def test_a_function_in_place_of_the_decoders_gets_the_weights():
+    """Of a model whose other functions are the decoder's."""
+    spec = spec_of(2, vocab=47)
+    lm, params = language_model(spec), perturbed(spec, dtype=jnp.bfloat16)
+
+    def halved(params, tokens):
+        block = jax.tree.map(lambda leaf: leaf / 2, params["layers"])
+        return lm.hidden({**params, "layers": block}, tokens)
+
+    own = dataclasses.replace(lm, spec=("halved", spec), hidden=halved)  # equal specs share their programs
+    texts, options = ["a b c d", "b c"], {"progress": False}
+    found = tdd.score((own, params, word_tokenizer(47)), texts, "loss", **options)["loss"]
+    scaled = {**params, "layers": jax.tree.map(lambda leaf: leaf / 2, params["layers"])}
+    expected = tdd.score((lm, scaled, word_tokenizer(47)), texts, "loss", **options)["loss"]
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.slow("long")
 @pytest.mark.parametrize("name", SPECS)
 def test_every_kind_of_block_is_sliced_so(name, tokens):

@@ -269,3 +269,32 @@ def test_warnings_stay_with_their_decision():
         assert said.count(own) == 3
         assert not {"first", "second", "of another thread"} & set(said) - {own}
     assert warnings.showwarning is before
+
+
+@dataclasses.dataclass(frozen=True)
+class Asks(ConformalBonferroni):
+    """Waits for a decision that another thread makes meanwhile, and then for one of its own thread."""
+
+    name = "asks"
+
+    def select(self, evidence, alpha, key=None):
+        def decide(words):
+            return tdd.select(table(), alpha=0.1, method=Warns(words=words)).run["warnings"]
+
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        elsewhere = pool.submit(decide, "elsewhere")
+        pool.shutdown(wait=False)  # where it waits for this thread, the time limit ends both
+        elsewhere = elsewhere.result(timeout=60)
+        inner = decide("inner")
+        for said, words in ((elsewhere, "elsewhere"), (inner, "inner")):
+            assert said.count(words) == 3
+        warnings.warn("outer", stacklevel=2)
+        return super().select(evidence, alpha, key)
+
+
+def test_a_procedure_may_wait_for_the_decision_of_another_thread():
+    before = warnings.showwarning, warnings.filters[:]
+    said = tdd.select(table(), alpha=0.1, method=Asks()).run["warnings"]
+    assert "outer" in said
+    assert not {"elsewhere", "inner"} & set(said)
+    assert (warnings.showwarning, warnings.filters) == before

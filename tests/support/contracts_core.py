@@ -417,7 +417,6 @@ ELSEWHERE = {
     "platforms.fused_on": "no arithmetic; tests/portability/test_lowering.py",
     "platforms.fast_products": "no arithmetic; tests/portability/test_lowering.py",
     "platforms.full_precision": "no arithmetic; tests/portability/test_lowering.py",
-    "platforms.on_host": "no arithmetic; tests/kernels/test_permutation.py",
     "platforms.one_device": "no arithmetic; tests/portability/test_lowering.py",
     "token_stats_fused.fused_token_stats": "slow off an accelerator; tests/kernels/test_token_stats.py",
     "token_stats_fused.takes": "no arithmetic; tests/portability/test_lowering.py",

@@ -7,17 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = [
-    "cauchy",
-    "fdp_bounds",
-    "fisher",
-    "knockoff_numpy",
-    "knockpy",
-    "permutation",
-    "permutation_of_real",
-    "rank_sum",
-    "student",
-]
+__all__ = ["cauchy", "fdp_bounds", "fisher", "knockoff_numpy", "knockpy", "permutation", "rank_sum", "student"]
 
 Arrays = dict[str, np.ndarray]
 
@@ -71,14 +61,6 @@ def permutation(observed: np.ndarray, permuted: np.ndarray) -> Arrays:
     """(1 + #{L_b >= L})/(1 + B) of values without near ties."""
     count = np.count_nonzero(permuted >= observed)
     return {"p_value": np.asarray((1 + count) / (1 + permuted.size))}
-
-
-def permutation_of_real(observed: np.ndarray, permuted: np.ndarray) -> Arrays:
-    """The same where a NaN is no draw, as the kernel has it."""
-    total = permuted.size
-    if np.isnan(permuted.min()):
-        total -= np.count_nonzero(np.isnan(permuted))
-    return {"p_value": np.asarray((1 + np.count_nonzero(permuted >= observed)) / (1 + total))}
 
 
 def rank_sum(canonical: np.ndarray, shuffled: np.ndarray) -> Arrays:
