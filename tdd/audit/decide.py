@@ -264,7 +264,7 @@ class _Collectors:
             if not own:
                 del self._of[threading.get_ident()]
             if not self._of:
-                self._caught.__exit__()
+                self._caught.__exit__(None, None, None)
 
     def _keep(self, message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         own = self._of.get(threading.get_ident())
