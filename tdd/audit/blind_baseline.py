@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.audit.duplicates import identifiers, strings
-from tdd.audit.sampling import SLACK, subsample, units_of
+from tdd.audit.sampling import ROLES, SLACK, subsample, units_of
 from tdd.records import Guarantee, Texts
 from tdd.texts.words import unusual_space, words_and_marks
 from tdd.validate import InputError
@@ -37,6 +37,10 @@ _MAX_CHARACTERS = 5_000
 _MAX_FEATURES = 50_000
 _FORM_SCALE = 0.1
 _MAX_STEPS = 100
+_OF_AN_AUDIT = (
+    ". The error rate holds only if calibration items are exchangeable with the candidates under the null. If only the "
+    "other candidates differ in content, it holds, but content may be what the score detects"
+)
 _TOLERANCE = 1e-4
 
 
@@ -81,6 +85,7 @@ def blind_baseline(
     level: float = 0.01,
     groups: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
     view: View | None = None,
+    roles: tuple[str, str] = ROLES,
 ) -> BlindBaseline:
     """Test whether words and length alone (or what a `view` sees) tell candidates from calibration items.
 
@@ -103,6 +108,7 @@ def blind_baseline(
       groups: group of every calibration text and of every candidate (the paper of a passage). A group is never
         split over folds, and roles are shuffled among groups; the parts of a group with both roles count as two.
       view: what is seen of items that are no texts; by default words and length.
+      roles: what the finding calls the two.
 
     Returns:
       The finding. With fewer than 10 units in a role the check does not run, and `unchecked` says so.
@@ -135,7 +141,7 @@ def blind_baseline(
     if smallest < _MIN_UNITS or not view.enough(texts):
         kind = view.items if groups is None else f"groups of {view.items}"
         reason = (
-            f"whether {view.features} alone tell calibration items from candidates (at least {_MIN_UNITS} {kind} are "
+            f"whether {view.features} alone tell {roles[0]} from {roles[1]} (at least {_MIN_UNITS} {kind} are "
             f"needed in each role, and the smaller has {smallest})"
         )
         warning = f"not tested: {reason}"
@@ -163,7 +169,7 @@ def blind_baseline(
         num_permutations=null.size,
         note=note,
         unchecked="",
-        warning=_warning(view.features, auc, threshold, p_value, level) if significant else "",
+        warning=_warning(view.features, auc, threshold, p_value, level, roles) if significant else "",
         example=tuple(str(names[kept[row]]) for row in clearest),
     )
 
@@ -247,15 +253,13 @@ def _have_words(texts: Sequence[str]) -> bool:
 _OF_TEXTS = View(_similarities, "texts with words", "words and length", _have_words, _long_texts)
 
 
-def _warning(features: str, auc: float, threshold: float, p_value: float, level: float) -> str:
+def _warning(features: str, auc: float, threshold: float, p_value: float, level: float, roles: tuple[str, str]) -> str:
     how = "slightly" if auc < 0.6 else "clearly" if auc < 0.8 else "grossly"
     return (
-        f"calibration and candidates differ {how} even without the model: {features} alone tell them "
+        f"{roles[0]} and {roles[1]} differ {how} even without the model: {features} alone tell them "
         f"apart with AUC {auc:.3f} (0.5 is chance; values above {threshold:.3f} are significant at level "
         f"{100 * level:.3g}%; p = {p_value:.3g}). Low scores may then come from a difference of date, source or format "
-        "instead of training. The error rate holds only if calibration items are exchangeable with the candidates "
-        "under the null. If only the other candidates differ in content, it holds, but content may be what the score "
-        "detects"
+        f"instead of training{_OF_AN_AUDIT if roles == ROLES else ''}"
     )
 
 

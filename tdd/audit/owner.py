@@ -13,7 +13,7 @@ import numpy as np
 from tdd.audit.sampling import SLACK
 from tdd.models.source import at_revision
 from tdd.records import Guarantee, TestResult, Texts
-from tdd.runs.display import Displayed, level_in_words, report_module
+from tdd.runs.display import Displayed, format_p_value, level_in_words, report_module
 from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, to_csv, write_run
 from tdd.runs.portable import without_folders
 from tdd.scoring.how import Run, RunOptions, as_run
@@ -27,6 +27,7 @@ TABLES = {"versions": "documents.csv", "dataset": "items.csv"}
 
 CHECK_LEVEL = 0.01
 """Level of the check without the model."""
+_FEW = 20
 _LAYOUT = ("dtype", "max_length", "long_texts")
 
 
@@ -117,7 +118,7 @@ class Start:
     ) -> OwnerTest:
         """The finished run, written to its folder; what a reader must know is logged."""
         kind, options = self.kind, self.options
-        failed = [] if check > CHECK_LEVEL * SLACK else [kind.unlike.format(p=check)]
+        failed = [] if check > CHECK_LEVEL * SLACK else [kind.unlike.format(p=format_p_value(check))]
         run = {
             **run_head(kind.name, self.seed),
             "options": options,
@@ -194,11 +195,12 @@ def _outcome(kind: Kind, facts: Mapping[str, Any], alpha: float, failed: Sequenc
     level = level_in_words(alpha)
     if math.isnan(facts["p_value"]):
         return f"Whether the model was trained on {kind.subject} cannot be said: no p-value."
-    p = f"p = {facts['p_value']:.3g}"
+    p = f"p = {format_p_value(facts['p_value'], facts['log_p_value'])}"
     if facts.get("reversed"):
         return (
-            f"No evidence that the model was trained on {kind.subject}: the two sets differ ({p}), but in the other "
-            "direction."
+            f"No evidence at level {level} that the model was trained on {kind.subject}: the two sets differ ({p}), but "
+            "it is the held-out texts that look more like training data. That does not show that the model was trained "
+            f"without {kind.subject}."
         )
     if not facts["rejected"]:
         return (
@@ -207,9 +209,9 @@ def _outcome(kind: Kind, facts: Mapping[str, Any], alpha: float, failed: Sequenc
         )
     how = "" if guarantee.kind == "finite-sample" else " in the limit of many texts"
     return (
-        f"Evidence at level {level} that the model was trained on {kind.subject}, or on some of them "
-        f"(p = {facts['p_value']:.3g}). If {kind.drawn}, a model trained without {kind.others} gives such a result "
-        f"with a probability of at most {level}{how}."
+        f"Evidence at level {level} that the model was trained on {kind.subject}, or on some of them ({p}). If "
+        f"{kind.drawn}, and the settings were fixed beforehand, a model trained without {kind.others} gives such a "
+        f"result with a probability of at most {level}{how}."
     )
 
 
@@ -223,6 +225,15 @@ def _open_beside(asked: Mapping[str, Score]) -> list[str]:
     beside = [name for kind in ("model", "texts") for name in given_by_name(asked.values(), kind)]
     fixed = ", ".join([*beside, "scores, test and level"])
     return [f"Not checked: that {fixed} were fixed before any score was seen."]
+
+
+def few_for_t(units: str, fewest: int) -> list[str]:
+    """The warning where the t-test, which holds in the limit, has few units; none where it has many."""
+    if fewest >= _FEW:
+        return []
+    return [
+        f"the t-test relies on many {units}, and there are {fewest}: its level may not hold; the exact tests hold theirs"
+    ]
 
 
 def nothing_can_be_found(smallest: float, alpha: float) -> str:

@@ -12,7 +12,16 @@ import numpy as np
 
 from tdd.audit.blind_baseline import GUARANTEE as BLIND
 from tdd.audit.blind_baseline import blind_baseline
-from tdd.audit.owner import CHECK_LEVEL, Kind, OwnerOptions, OwnerTest, nothing_can_be_found, numbers, start_test
+from tdd.audit.owner import (
+    CHECK_LEVEL,
+    Kind,
+    OwnerOptions,
+    OwnerTest,
+    few_for_t,
+    nothing_can_be_found,
+    numbers,
+    start_test,
+)
 from tdd.audit.preparation import preparation
 from tdd.procedures import owner as procedures
 from tdd.records import Texts
@@ -22,6 +31,7 @@ from tdd.validate import InputError, arrays
 
 GUARANTEE_ROWS = [("tdd.run_dataset_inference", "blind baseline", BLIND)]
 
+_ROLES = ("held-out texts", "suspect texts")
 DATASET_SCORES = ("loss", "min_k", "min_k_plus_plus", "zlib")
 
 _DATASET = Kind(
@@ -29,9 +39,8 @@ _DATASET = Kind(
     "the suspect texts",
     "suspect and held-out texts are of one kind, as if divided at random",
     "either",
-    "suspect and held-out texts can be told apart without the model (p = {p:.3g}), which speaks against "
-    "exchangeability",
-    "A verdict is withheld where marks of their preparation or the blind baseline tell the suspect texts from the "
+    "suspect and held-out texts can be told apart without the model (p = {p}), which speaks against exchangeability",
+    "A verdict is withheld where marks of their preparation, or words and length alone, tell the suspect texts from the "
     "held-out ones without the model. Where they are exchangeable, that happens in at most 1% of runs.",
     (
         "That the held-out texts were kept from the training data is taken from their owner.",
@@ -105,7 +114,7 @@ def run_dataset_inference(
     decides = [num_splits, *([*map(list, groups)] if group_field else [])]
     start = start_test(_DATASET, model, texts, score, test, alpha, seed, out, options, decides)
     units_named = (groups[1], groups[0]) if group_field else None
-    compared: dict[str, Any] = {"seed": seed, "groups": units_named, "level": CHECK_LEVEL / 2}
+    compared: dict[str, Any] = {"seed": seed, "groups": units_named, "level": CHECK_LEVEL / 2, "roles": _ROLES}
     seen = [check(sets[1], sets[0], **compared) for check in (preparation, blind_baseline)]
     scores = start.scores()
     panels = np.split(np.stack([*scores.values()]), [len(sets[0])], axis=1)
@@ -127,6 +136,8 @@ def run_dataset_inference(
         sizes = facts["num_suspect"], facts["num_heldout"]
         facts["log_smallest_p"] = procedures.log_smallest_p(*sizes, num_splits=num_splits)
     warnings = [one.warning for one in seen if one.warning]
+    if test == "t":
+        warnings += few_for_t(f"{facts['unit']}s of each set", min(facts["num_suspect"], facts["num_heldout"]))
     warnings += _dataset_warnings(facts, alpha, sets, groups, sum(panel.shape[1] for panel in units))
     rows = {"id": np.array([name for one in sets for name in one.ids], object)}
     rows["role"] = np.repeat(np.array(["suspect", "heldout"], object), [len(one) for one in sets])
@@ -177,7 +188,7 @@ def _dataset_warnings(
         warnings.append(nothing_can_be_found(math.exp(facts["log_smallest_p"]), alpha))
     if facts["reversed"]:
         warnings.append(
-            "the sets differ, but held-out texts have the lower scores: the suspect texts look less like training data"
+            "held-out texts have the lower scores: perhaps the two files were exchanged, or they are not of one kind"
         )
     for role, one, own in zip(("suspect", "held-out"), sets, groups, strict=True):
         held = {*zip(one.texts, own, strict=True)} if own else one.texts  # a group may repeat its own texts

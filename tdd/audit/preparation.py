@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tdd.audit.duplicates import identifiers, strings
-from tdd.audit.sampling import SLACK, subsample, units_of
+from tdd.audit.sampling import ROLES, SLACK, subsample, units_of
 from tdd.records import Guarantee, Texts
 
 GUARANTEE_ROWS = [
@@ -35,7 +35,7 @@ GUARANTEE_ROWS = [
     )
 ]
 
-_UNLIKE = "calibration items and candidates were not prepared alike: "
+_UNLIKE = "{} and {} were not prepared alike: "
 _DRAWS, _CHUNK = 1999, 200
 _MAX_ITEMS = 10_000
 _SHOWN_MARKS, _SHOWN_ITEMS, _SHOWN_CHARACTERS = 3, 2, 40
@@ -79,7 +79,9 @@ class Preparation:
     @property
     def finding(self) -> str:
         """The clearest mark in a sentence; empty where nothing was found."""
-        return _UNLIKE + _counts(self.found[0], (self.num_calibration, self.num_candidates)) if self.found else ""
+        if not self.found:
+            return ""
+        return _UNLIKE.format(*ROLES) + _counts(self.found[0], (self.num_calibration, self.num_candidates), ROLES)
 
 
 def preparation(
@@ -90,6 +92,7 @@ def preparation(
     level: float = 0.01,
     groups: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
     marks: Callable[[Sequence[str]], Marks] | None = None,
+    roles: tuple[str, str] = ROLES,
 ) -> Preparation:
     """Test whether some mark of whole items is more frequent in one role than a random division would make it.
 
@@ -116,6 +119,7 @@ def preparation(
       groups: group of every calibration item and of every candidate; roles are shuffled among groups, and a mark is
         that of any item of a group, and again that of most of them.
       marks: what is asked of items that are no texts.
+      roles: what the finding calls the two.
 
     Returns:
       The finding. Where no division could reach the level, the check does not run, and `unchecked` says so.
@@ -140,7 +144,7 @@ def preparation(
         smaller = min(num_known, unit_role.size - num_known)
         kind = f"{'item' if groups is None else 'group'}{'' if smaller == 1 else 's'}"
         reason = (
-            f"whether calibration items and candidates were prepared alike (the smaller role has {smaller} {kind}, too "
+            f"whether {roles[0]} and {roles[1]} were prepared alike (the smaller role has {smaller} {kind}, too "
             "few for any difference to be significant)"
         )
         return Preparation(1.0, 0, *counts, 0, (), reason, f"not tested: {reason}")
@@ -166,7 +170,7 @@ def preparation(
         num_draws=_DRAWS,
         found=found,
         unchecked="",
-        warning=_warning(found, counts) if found else "",
+        warning=_warning(found, counts, roles) if found else "",
     )
 
 
@@ -229,25 +233,25 @@ def _found(asked: Marks, mark: int, p_value: float, role: np.ndarray, names: Seq
     return FoundMark(asked.phrases[mark], counts[0], counts[1], p_value, shown[0], shown[1])
 
 
-def _warning(found: Sequence[FoundMark], counts: tuple[int, int]) -> str:
+def _warning(found: Sequence[FoundMark], counts: tuple[int, int], roles: tuple[str, str]) -> str:
     parts = []
     for one in found:
         shown = [
-            f"{what} {', '.join(excerpt for _, excerpt in items)}"
-            for what, items in (("calibration:", one.calibration), ("candidates:", one.candidates))
+            f"{what.removesuffix(' items')}: {', '.join(excerpt for _, excerpt in items)}"
+            for what, items in zip(roles, (one.calibration, one.candidates), strict=True)
             if items
         ]
-        parts.append(_counts(one, counts, *shown))
+        parts.append(_counts(one, counts, roles, *shown))
     return (
-        f"{_UNLIKE}{'. '.join(parts)}. Such a mark moves every score: prepare the calibration items again from their "
-        "source, by the program that made the candidates"
+        f"{_UNLIKE.format(*roles)}{'. '.join(parts)}. Such a mark moves every score: prepare the {roles[0]} again from "
+        f"their source, by the program that made the {roles[1]}"
     )
 
 
-def _counts(one: FoundMark, counts: tuple[int, int], *more: str) -> str:
+def _counts(one: FoundMark, counts: tuple[int, int], roles: tuple[str, str], *more: str) -> str:
     """How many items of each role have a mark, and its p-value."""
     return (
-        f"{one.num_calibration} of {counts[0]} calibration items and {one.num_candidates} of {counts[1]} candidates "
+        f"{one.num_calibration} of {counts[0]} {roles[0]} and {one.num_candidates} of {counts[1]} {roles[1]} "
         f"{one.mark} ({'; '.join([f'p = {one.p_value:.3g}', *more])})"
     )
 

@@ -10,6 +10,8 @@ LEVEL = 0.01
 """P(a failed check) where the assumptions hold; the tests of one audit share it."""
 OF_EACH = LEVEL / 4
 """The level of each of four tests: sharing, preparation, the blind baseline, and the sizes of clusters."""
+ROLES = ("calibration items", "candidates")
+"""What the findings of an audit call the items that are known and those in question."""
 SLACK = 1 + 1e-9
 """A p-value of 1/400 is at most a level of 0.0025 in binary fractions too."""
 

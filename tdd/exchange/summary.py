@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tdd.runs.display import level_in_words
+from tdd.runs.display import format_p_value, is_known, level_in_words
 from tdd.validate import InputError
 
 NOT_RANDOM = 0.005
@@ -127,29 +127,6 @@ def in_doubt(entry: Mapping[str, Any]) -> bool:
     control, structure = entry["control"], entry["structure"]
     controlled = control is not None and is_known(control["p_value"]) and control["p_value"] <= NOT_RANDOM
     return bool(structure.get("sorted")) or structure["p_value"] <= NOT_RANDOM or controlled
-
-
-def format_p_value(p_value: Any, log_p_value: Any = None) -> str:
-    """A p-value for readers: .031 as it is, tiny ones as a power of ten.
-
-    >>> format_p_value(0.0312), format_p_value(0.0, -46.05)
-    ('0.031', '1.0e-20')
-    """
-    if not is_known(p_value):
-        return "unknown"
-    log = log_p_value if is_known(log_p_value) else math.log(p_value) if p_value > 0 else -math.inf
-    if log == -math.inf:
-        return "0"
-    if log > math.log(1e-3):
-        return f"{p_value:.2g}"
-    exponent = math.floor(log / math.log(10))
-    digits = f"{math.exp(log - exponent * math.log(10)):.1f}"
-    return f"{digits}e{exponent}" if digits != "10.0" else f"1.0e{exponent + 1}"
-
-
-def is_known(value: Any) -> bool:
-    """A number, neither None nor NaN."""
-    return value is not None and not math.isnan(value)
 
 
 def _outcome_of_one(entry: Mapping[str, Any], level: str) -> str:

@@ -103,11 +103,11 @@ NUM_DRAWS = 9_999
 """Random labellings of a split, if nothing else is said."""
 
 _ASSUMED = (
-    "if the model was trained on neither set, the vectors of K scores of suspect and held-out items are exchangeable: "
-    "one kind of text, divided item by item at random or by nothing that the scores see, and prepared and scored in "
-    "the same way; passages of one document, or copies, are not exchangeable one by one: take one of each document, or "
-    "the mean of each",
-    "the K scores, the test and the number of splits were fixed before any score was seen",
+    "if the model was trained on neither set, the scores of suspect and held-out items are exchangeable: items of one "
+    "kind, divided one by one at random or by nothing that the scores see, and prepared and scored in the same way; "
+    "passages of one document, or copies, are not exchangeable one by one: take one of each document, or the mean of "
+    "each",
+    "the scores, the test and the number of splits were fixed before any score was seen",
 )
 DATASET_GUARANTEES: dict[str, Guarantee] = {
     "permutation": Guarantee.finite_sample(

@@ -96,8 +96,8 @@ def audit_report(
 ) -> Report:
     """The report of a run from run.json, items.csv and calibration.csv; without items no list and no pictures."""
     decision, stands = run["decision"], run["verdict"]["stands"]
-    sections = caveats(decision["guarantee"]["assumes"], run["open_points"], capital(run["warnings"]))
-    sections.insert(-2, _how_to_read(run))
+    assumes, warnings = decision["guarantee"]["assumes"], capital(run["warnings"])
+    sections = caveats(assumes, run["open_points"], warnings, _how_to_read(run))
     sections.append(_decided(run))
     if stands and items is not None:
         sections += _pictures(run, items, calibration)
@@ -226,13 +226,13 @@ def _origin(run: Mapping[str, Any]) -> Facts:
     return Facts("Where it comes from", tuple(rows))
 
 
-def _how_to_read(run: Mapping[str, Any]) -> Help:
+def _how_to_read(run: Mapping[str, Any]) -> list[str]:
     """At most five lines, by what the run says."""
     decision = run["decision"]
     compared = _COMPARED[decision["null"]] if decision["num_calibration"] else _BY_KNOCKOFFS
     compared = [compared] if decision["num_calibration"] or decision["method"].startswith("ktd/") else []
     if not run["verdict"]["stands"]:
-        lines = [
+        return [
             "No verdict is given, for the reason that the text below the title names.",
             *compared,
             "This says nothing about whether any candidate was trained on.",
@@ -240,7 +240,6 @@ def _how_to_read(run: Mapping[str, Any]) -> Help:
             "If the data are corrected, correct calibration items and candidates by one rule. Checks say nothing about "
             "data that were changed again and again until they passed.",
         ]
-        return Help("How to read this", tuple(("", line) for line in lines))
     lines = ["The text below the title is the verdict. It holds only if the assumptions below hold.", *compared]
     if decision["guarantee"]["kind"] == "none":
         lines.append("The error rate is unknown: any number of the selected items may be wrong.")
@@ -259,7 +258,7 @@ def _how_to_read(run: Mapping[str, Any]) -> Help:
             "Let someone who knows the material look at some of the selected items. If they share a topic, date or "
             "source that the other candidates lack, that may be what was found."
         )
-    return Help("How to read this", tuple(("", line) for line in lines))
+    return lines
 
 
 _COMPARED = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.exchange.summary import NOT_RANDOM, format_p_value, in_doubt, is_known
+from tdd.exchange.summary import NOT_RANDOM, in_doubt
 from tdd.report.sections import (
     Column,
     Facts,
@@ -24,6 +24,7 @@ from tdd.report.sections import (
     in_words,
     to_repeat,
 )
+from tdd.runs.display import format_p_value, is_known, level_in_words
 
 _BOS = {"auto": "as the tokenizer has it", "always": "always", "never": "never"}
 _STOPPED = {

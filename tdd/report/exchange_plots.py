@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from tdd.exchange.summary import format_p_value, is_known
+from tdd.runs.display import format_p_value, is_known
 from tdd.report.plots import sheet
 
 _PANELS = 12

@@ -18,6 +18,7 @@ from tdd.report.sections import (
     Section,
     Table,
     drawn,
+    guide,
     to_repeat,
 )
 
@@ -26,17 +27,13 @@ _INTERVAL = (
     "The interval is that of the simulation: where the curve plus and minus two standard errors reaches what is wanted."
 )
 
-_GUIDE = Help(
-    "How to read this",
-    tuple(
-        ("", line)
-        for line in (
-            "Each row is a design whose result was simulated many times; one real run can give more or less.",
-            "All of it rests on the scores or shards that are named below. Where the real ones separate less well, "
-            "less is found.",
-            "Choose the design before any result of the real run is seen, and keep the score and the level.",
-        )
-    ),
+_GUIDE = guide(
+    (
+        "Each row is a design whose result was simulated many times; one real run can give more or less.",
+        "All of it rests on the scores or shards that are named below. Where the real ones separate less well, "
+        "less is found.",
+        "Choose the design before any result of the real run is seen, and keep the score and the level.",
+    )
 )
 _TERMS = Help(
     "Terms",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.exchange.summary import format_p_value, is_known
+from tdd.runs.display import format_p_value, is_known
 from tdd.report.sections import Column, Facts, Figure, Report, Row, Table, caveats, drawn
 from tdd.runs.folder import as_number, read_columns
 from tdd.validate import InputError

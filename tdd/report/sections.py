@@ -128,10 +128,18 @@ class Report:
     stands: bool = True  # False where a check failed and no verdict is given
 
 
-def caveats(assumes: Iterable[str], open_points: Sequence[str], warnings: Sequence[str] = ()) -> list[Section]:
-    """What every report of a run begins with: the warnings if there are any, assumptions, and what is left open."""
+def guide(lines: Iterable[str]) -> Help:
+    """How to read a page, in a few sentences."""
+    return Help("How to read this", tuple(("", line) for line in lines))
+
+
+def caveats(
+    assumes: Iterable[str], open_points: Sequence[str], warnings: Sequence[str] = (), lines: Iterable[str] = ()
+) -> list[Section]:
+    """What every report of a run begins with: warnings, how to read it (`lines`), assumptions, what is left open."""
     return [
         *([Points("Warnings", tuple(warnings), "warning")] if warnings else ()),
+        guide(lines),
         Points("Assumptions of the guarantee", capital(dict.fromkeys(assumes))),
         Points("What this run does not establish", capital(open_points)),
     ]

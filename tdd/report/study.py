@@ -9,22 +9,18 @@ from typing import Any
 import numpy as np
 
 from tdd.report import sections
-from tdd.report.sections import Column, Facts, Help, Paragraph, Report, Row, Section, to_repeat
+from tdd.report.sections import Column, Facts, Help, Paragraph, Report, Row, Section, guide, to_repeat
 from tdd.study.named.record import Figure
 
 _VERDICTS = 'Bound: the mean is "above" it by more than three standard errors, else "within".'
 
-_GUIDE = Help(
-    "How to read this",
-    tuple(
-        ("", line)
-        for line in (
-            "Each row is a method at a level, with means over repetitions in which the truth is known.",
-            "A measured rate of at most the level plus three standard errors agrees with the error rate that is "
-            "claimed; it does not prove it.",
-            "Compare the power of methods only where all of them keep their level.",
-        )
-    ),
+_GUIDE = guide(
+    (
+        "Each row is a method at a level, with means over repetitions in which the truth is known.",
+        "A measured rate of at most the level plus three standard errors agrees with the error rate that is "
+        "claimed; it does not prove it.",
+        "Compare the power of methods only where all of them keep their level.",
+    )
 )
 _TERMS = Help(
     "Terms",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import importlib
+import math
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
@@ -107,6 +108,29 @@ def level_in_words(alpha: float) -> str:
     level = lattice.as_level(alpha)
     percent = 100 * Fraction(int(level.numerator), int(level.denominator))
     return f"{percent.numerator}%" if percent.denominator == 1 else f"{float(percent):g}%"
+
+
+def format_p_value(p_value: Any, log_p_value: Any = None) -> str:
+    """A p-value for readers: .031 as it is, tiny ones as a power of ten.
+
+    >>> format_p_value(0.0312), format_p_value(0.0, -46.05)
+    ('0.031', '1.0e-20')
+    """
+    if not is_known(p_value):
+        return "unknown"
+    log = log_p_value if is_known(log_p_value) else math.log(p_value) if p_value > 0 else -math.inf
+    if log == -math.inf:
+        return "0"
+    if log > math.log(1e-3):
+        return f"{p_value:.2g}"
+    exponent = math.floor(log / math.log(10))
+    digits = f"{math.exp(log - exponent * math.log(10)):.1f}"
+    return f"{digits}e{exponent}" if digits != "10.0" else f"1.0e{exponent + 1}"
+
+
+def is_known(value: Any) -> bool:
+    """A number, neither None nor NaN."""
+    return value is not None and not math.isnan(value)
 
 
 @contextlib.contextmanager

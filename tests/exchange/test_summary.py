@@ -6,7 +6,7 @@ import exchange_runs
 import numpy as np
 import pytest
 
-from tdd.exchange.summary import format_p_value
+from tdd.runs.display import format_p_value
 
 
 @pytest.fixture(scope="module")
