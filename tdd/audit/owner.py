@@ -198,9 +198,9 @@ def _outcome(kind: Kind, facts: Mapping[str, Any], alpha: float, failed: Sequenc
     p = f"p = {format_p_value(facts['p_value'], facts['log_p_value'])}"
     if facts.get("reversed"):
         return (
-            f"No evidence at level {level} that the model was trained on {kind.subject}: the two sets differ ({p}), but "
-            "it is the held-out texts that look more like training data. That does not show that the model was trained "
-            f"without {kind.subject}."
+            f"No evidence at level {level} that the model was trained on {kind.subject}: the two sets differ ({p}), "
+            "but it is the held-out texts that look more like training data. That does not show that the model was "
+            f"trained without {kind.subject}."
         )
     if not facts["rejected"]:
         return (
@@ -231,9 +231,8 @@ def few_for_t(units: str, fewest: int) -> list[str]:
     """The warning where the t-test, which holds in the limit, has few units; none where it has many."""
     if fewest >= _FEW:
         return []
-    return [
-        f"the t-test relies on many {units}, and there are {fewest}: its level may not hold; the exact tests hold theirs"
-    ]
+    few = f"the t-test relies on many {units}, and there are {fewest}"
+    return [f"{few}: its level may not hold; the exact tests hold theirs"]
 
 
 def nothing_can_be_found(smallest: float, alpha: float) -> str:

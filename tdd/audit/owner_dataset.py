@@ -40,8 +40,8 @@ _DATASET = Kind(
     "suspect and held-out texts are of one kind, as if divided at random",
     "either",
     "suspect and held-out texts can be told apart without the model (p = {p}), which speaks against exchangeability",
-    "A verdict is withheld where marks of their preparation, or words and length alone, tell the suspect texts from the "
-    "held-out ones without the model. Where they are exchangeable, that happens in at most 1% of runs.",
+    "A verdict is withheld where marks of their preparation, or words and length alone, tell the suspect texts from "
+    "the held-out ones without the model. Where they are exchangeable, that happens in at most 1% of runs.",
     (
         "That the held-out texts were kept from the training data is taken from their owner.",
         "That both sets are of one kind, date, source and preparation cannot be shown, only contradicted.",

@@ -22,11 +22,11 @@ from tdd.audit.owner import (
     numbers,
     start_test,
 )
+from tdd.audit.sampling import SLACK
 from tdd.procedures.owner import VERSION_GUARANTEES, version_test
 from tdd.records import Guarantee
 from tdd.scoring.scores.score import Score
 from tdd.texts import load_text_columns
-from tdd.audit.sampling import SLACK
 from tdd.texts.words import unusual_space
 from tdd.validate import InputError, arrays
 

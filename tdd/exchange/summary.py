@@ -33,23 +33,20 @@ def outcome(run: Mapping[str, Any]) -> str:
     level = level_in_words(alpha)
     if len(data) == 1:
         return _outcome_of_one(data[0], level)
-    doubtful = [entry["name"] for entry in data if in_doubt(entry)]
-    rejected = [entry["name"] for entry in data if entry["rejected"] and not in_doubt(entry)]
-    withheld = (
-        f" No verdict is given on {len(doubtful)} of the data sets, whose published order does not look random: see "
-        "the warnings."
-        if doubtful
-        else ""
-    )
+    decided = [entry for entry in data if not in_doubt(entry) and is_known(entry["p_value"])]
+    rejected, total = [entry["name"] for entry in decided if entry["rejected"]], len(decided)
+    without = len(data) - total
+    withheld = f" No verdict is given on {without} of {len(data)} data sets: see the warnings." if without else ""
+    if not decided:
+        return f"No verdict is given on any of {len(data)} data sets: see the warnings."
     if not rejected:
         return (
-            "No dependence of the model on the published order was found for any of "
-            f"{len(data) - len(doubtful)} data sets at level {level} (Benjamini and Hochberg). That does not show "
-            f"that they were absent from the training data.{withheld}"
+            f"No dependence of the model on the published order of {total} data set{'' if total == 1 else 's'} was "
+            f"found at level {level} (Benjamini and Hochberg). That does not show absence from the training data."
+            f"{withheld}"
         )
     more = f" and {len(rejected) - _MANY_NAMES} more" if rejected[_MANY_NAMES:] else ""
     listed = ", ".join(rejected[:_MANY_NAMES]) + more
-    total = len(data) - len(doubtful)
     return (
         f"Evidence at level {level} (Benjamini and Hochberg) that the model depends on the published order of "
         f"{len(rejected)} of {total} data sets: {listed}. If the assumptions hold, the expected fraction of data sets "
@@ -92,13 +89,13 @@ def open_points(run: Mapping[str, Any]) -> list[str]:
         "format or example by example usually leaves no trace in the order.",
         "Only verbatim copies in order are looked for. Paraphrases, translations and the sources that a benchmark was "
         "made from are not.",
-        "The level holds for one look, with separator, template, shards and test chosen beforehand. Settings and "
-        "models that were tried before and are not in this run count as further tests.",
+        "Not checked: that separator, template, shards and test were chosen beforehand. Settings and models that were "
+        "tried before and are not in this run count as further tests.",
     ]
     if len(data) > 1:
         points.append(
-            "The level over several data sets takes their p-values as independent or positively dependent; data sets "
-            "that share examples may be neither."
+            "Not checked: that the p-values of the data sets are independent or positively dependent. Those of data "
+            "sets that share examples may be neither."
         )
     else:
         points.append("If other data sets or other models are tested too, correct for all of them together.")
@@ -119,35 +116,44 @@ def data_warnings(entry: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]
     """Warnings that concern one data set: its entry in the run, and the run."""
     of_data = [*_of_order(entry), *_of_copies(entry), *_of_tokens(entry)]
     warnings = [*of_data, *_of_test(entry, run), *_of_control(entry, run)]
-    return [f"{entry['name']}: {text}" for text in warnings]
+    return [f"data set {entry['name']}: {text}" for text in warnings]
 
 
 def in_doubt(entry: Mapping[str, Any]) -> bool:
     """True if structure without the model, or the control, speaks against a random order of a data set."""
-    control, structure = entry["control"], entry["structure"]
+    control = entry["control"]
     controlled = control is not None and is_known(control["p_value"]) and control["p_value"] <= NOT_RANDOM
-    return bool(structure.get("sorted")) or structure["p_value"] <= NOT_RANDOM or controlled
+    return _has_structure(entry) or controlled
+
+
+def _has_structure(entry: Mapping[str, Any]) -> bool:
+    structure = entry["structure"]
+    return bool(structure.get("sorted")) or structure["p_value"] <= NOT_RANDOM
 
 
 def _outcome_of_one(entry: Mapping[str, Any], level: str) -> str:
     if in_doubt(entry):
+        why = "does not look random" if _has_structure(entry) else "is preferred by the control model too"
         return (
-            f"No verdict on {entry['name']}: its published order does not look random (see the warnings), so a "
-            "model may prefer it without having seen it."
+            f"No verdict on the data set {entry['name']}: its published order {why} (see the warnings), so a model may "
+            "prefer it without having seen it."
         )
     p = format_p_value(entry["p_value"], entry["log_p_value"])
     if not is_known(entry["p_value"]):
-        return f"Whether the model depends on the published order of {entry['name']} cannot be said: no p-value."
+        return (
+            f"Whether the model depends on the published order of the data set {entry['name']} cannot be said: no "
+            "p-value."
+        )
     if not entry["rejected"]:
         return (
-            f"No dependence of the model on the published order of {entry['name']} was found (p = {p}, level {level}). "
-            "That does not show that the data set was absent from the training data."
+            f"No dependence of the model on the published order of the data set {entry['name']} was found at level "
+            f"{level} (p = {p}). That does not show that the data set was absent from the training data."
         )
     how = "" if entry["guarantee"]["kind"] == "finite-sample" else " in the limit of many shards"
     return (
-        f"Evidence at level {level} that the model depends on the published order of {entry['name']} (p = {p}). If "
-        f"that order is random, a model that knows nothing of it gives such a result with a probability of at most "
-        f"{level}{how}."
+        f"Evidence at level {level} that the model depends on the published order of the data set {entry['name']} "
+        f"(p = {p}). If that order is random, and the settings were fixed beforehand, a model that knows nothing of it "
+        f"gives such a result with a probability of at most {level}{how}."
     )
 
 

@@ -18,7 +18,7 @@ from tdd.kernels.trajectories import Evidence, spending
 from tdd.probe.evidence import ProbeRecord, ProbeResult
 from tdd.probe.inputs import ProbeOptions, Role, num_texts
 from tdd.runs.atomic import disk_errors, write_atomically
-from tdd.runs.display import PAGE, level_in_words, report_module
+from tdd.runs.display import PAGE, format_p_value, level_in_words, report_module
 from tdd.runs.folder import fingerprint as fingerprint_of
 from tdd.runs.folder import open_run_folder, plain, run_head, to_csv, write_run
 from tdd.runs.portable import without_folders
@@ -41,6 +41,12 @@ _ALWAYS = (
     "show that.",
     "Without an alarm nothing is shown: texts that were trained on once, long ago or in another form may leave no "
     "trace that a test of so few texts can find.",
+)
+_OF_ORDER = (
+    "An alarm says that the model prefers the published order to other orders of the same items. That it was trained "
+    "on in that order follows only where the order is random: no computation on scores can show that.",
+    "Without an alarm nothing is shown: items that were trained on once, long ago, in another order or in another form "
+    "may leave no trace in the order.",
 )
 
 
@@ -174,28 +180,38 @@ def _outcome(probe: Probe, decides_items: bool) -> str:
     history = probe.history
     if not history:
         return "No look has been taken."
-    last, alpha, level = history[-1], f"{probe.alpha:g}", level_in_words(probe.alpha)
+    last, level, place = history[-1], level_in_words(probe.alpha), "checkpoint" if probe.checkpoints else "step"
     planned = all(record.on_schedule for record in history)
-    condition = (
-        "whatever look one stops at" if planned else "if the looks off the schedule did not follow from what was seen"
+    hold = "hold" if planned else "hold, and the looks off the schedule did not follow from what was seen"
+    flagged, selected = int(last.flagged.sum()), int(last.result.num_flagged)
+    counted = f"{flagged or 'none'} of {len(last.flagged)} suspects {'is' if flagged < 2 else 'are'} flagged"
+    items = f" By {place} {last.step}, {counted}."
+    if flagged:
+        items += (
+            f" If the assumptions {hold}, the false discovery rate of flagged suspects is at most {level}, whatever "
+            "look one stops at."
+        )
+    if selected and planned and len(history) == probe.num_looks:  # the last one before any score was seen
+        items += (
+            f" The last look of the plan selects {selected} by itself; if the assumptions hold, the false discovery "
+            f"rate of that list is at most {level}."
+        )
+    subject, without, absent = (
+        "the suspects, or some of them, are in the training data",
+        "without them",
+        "the suspects are",
     )
-    items = (
-        f" By step {last.step}, {int(last.flagged.sum())} of {len(last.flagged)} suspects are flagged (if the "
-        f"assumptions hold, FDR <= {alpha}, {condition})."
-    )
-    if planned and len(history) == probe.num_looks:  # the last one before any score was seen
-        items += f" That look, the last of the plan, selects {int(last.result.num_flagged)} by itself (FDR <= {alpha})."
-    subject, without = "the suspects, or some of them, are in the training data", "without them"
     if not decides_items:
-        subject, items = "the benchmark is in the training data, in its published order", ""
+        subject, items, absent = "the benchmark is in the training data, in its published order", "", "the benchmark is"
         without = "that knows nothing of that order"
-    p = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"
+    p = f"anytime p-value {format_p_value(float(last.evidence.anytime_p_value))}"
     if last.alarm:
         return (
-            f"Evidence at level {level} that {subject}: alarm at step {probe.first_alarm}, {p}. If the assumptions "
-            f"hold, training {without} raises an alarm at any look with a probability of at most {level}.{items}"
+            f"Evidence at level {level} that {subject}: alarm at {place} {probe.first_alarm}, {p}. If the assumptions "
+            f"{hold}, training {without} raises an alarm at any look with a probability of at most {level}.{items}"
         )
-    return f"No alarm at level {level} up to step {last.step} ({p}); that does not show absence.{items}"
+    found = f"No alarm at level {level} up to {place} {last.step} ({p})."
+    return f"{found} That does not show that {absent} absent from the training data.{items}"
 
 
 def _open_points(probe: Probe, decides_items: bool) -> list[str]:
@@ -215,14 +231,14 @@ def _open_points(probe: Probe, decides_items: bool) -> list[str]:
         points.append(f"With {num_references} references, either no suspect is flagged or at least {fewest} are.")
     if off_schedule := [record.step for record in history if not record.on_schedule]:
         points.append(
-            f"{len(off_schedule)} looks are off the schedule of {options.every} steps, the first at step "
-            f"{off_schedule[0]}. The guarantees take the steps of the looks as fixed beforehand: if looks were added "
-            "or left out because of what was seen, they do not hold."
+            f"{len(off_schedule)} look{' is' if len(off_schedule) == 1 else 's are'} off the schedule of "
+            f"{options.every} steps, the first at step {off_schedule[0]}. The guarantees take the steps of the looks "
+            "as fixed beforehand: if looks were added or left out because of what was seen, they do not hold."
         )
     for name, role in roles.items():
         if role.num_cut:
             points.append(f"{role.num_cut} of {len(role)} texts of {name} are longer than the limit and were cut.")
-    return [*points, *_ALWAYS]
+    return [*points, *(_ALWAYS if decides_items else _OF_ORDER)]
 
 
 def _first_possible_alarm(options: ProbeOptions) -> int:

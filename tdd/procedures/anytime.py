@@ -27,12 +27,12 @@ BASELINES = ("first", "none")
 GUARANTEE = Guarantee.finite_sample(
     "P(anytime_p_value <= alpha at some look) <= alpha, and the e-value has mean at most 1 at any time",
     (
-        "null hypothesis: given the scores of all items at all looks, which of them are the suspects is a uniformly "
-        "random choice",
+        "if no suspect is in the training data, then, given the scores of all items at all looks, which of them are "
+        "the suspects is a uniformly random choice: suspects and references are of one kind, chosen and prepared alike",
         "the looks and the horizon were fixed before any score was seen",
         "the training does not react to the evidence, except by stopping",
     ),
-    "slots of exchangeable trajectories (`tdd.kernels.trajectories.advance`); spending after Lan & DeMets (1983)",
+    "slots of exchangeable trajectories (tdd.kernels.trajectories.advance); spending after Lan & DeMets (1983)",
 )
 GUARANTEE_ROWS = [("tdd.trajectory_test", "", GUARANTEE)]
 

@@ -27,9 +27,10 @@ TestName = Literal["combined", "rank_sum", "exact", "t", "permutation"]
 TESTS = ("combined", "rank_sum", "exact", "t", "permutation")
 
 _ORDER = (
-    "the examples were published in an arbitrary (exchangeable) order, and the model does not depend on it",
+    "the examples were published in a random order: if the model does not depend on it, any other would have been as "
+    "likely (exchangeable)",
     "shards, statistic and shuffles were fixed before any log-probability was seen",
-    "shuffles are independent uniform draws that may repeat the canonical order (or distinct orders without it)",
+    "shuffles are drawn uniformly and independently, and may repeat the published order (or all orders are distinct)",
 )
 _SIZE = "P(p <= alpha) <= alpha if the model is independent of the order"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,16 +29,18 @@ from tdd.runs.display import format_p_value, is_known, level_in_words
 
 _BOS = {"auto": "as the tokenizer has it", "always": "always", "never": "never"}
 _STOPPED = {
-    "evidence": "stopped early: the evidence sufficed",
-    "futility": "stopped early: shuffles of the whole data set beat the published order too often",
+    "evidence": "stopped when the evidence sufficed",
+    "futility": "stopped when shuffles of the whole data set had beaten the published order too often",
     "complete": "went to the end",
 }
 _TERMS = Help(
     "Terms",
     (
-        ("canonical order", "the order in which the data set was published"),
+        ("published order", "the order of the examples in the file, which is taken as the one in which they were "
+         "published; also called canonical"),
         ("shard", "examples that follow each other in that order"),
         ("shuffle", "a shard in a random order, with which the published order is compared"),
+        ("null hypothesis", "what the test takes as true until the log-probabilities speak against it"),
         ("p-value", "the probability of a result at least as extreme if the null hypothesis holds; not the probability "
          "that it holds"),
         ("level", "the error rate that was accepted beforehand"),
@@ -47,6 +50,22 @@ _TERMS = Help(
 )  # fmt: skip
 
 
+_OF_SEVERAL = (
+        ("adjusted p-value", "the smallest level at which the data set would be listed, had it been fixed beforehand"),
+        ("Benjamini and Hochberg", "the procedure that decides on several data sets at once; the level is the largest "
+         "fraction of the list that may be wrong on average"),
+)  # fmt: skip
+_CONTROL = ("control", "a second model, given as one that cannot have seen the data; it scores the same orders")
+_JOINT = ("the p-values of the data sets are independent or positively dependent",)
+_TESTS = {
+    "combined": "the smaller p-value of rank_sum and exact, doubled",
+    "rank_sum": "how many of its shuffles each shard beats, summed",
+    "exact": "the log-probability, summed over the shards",
+    "t": "the mean gain of the shards, if they are many",
+    "permutation": "the whole data set and its shuffles",
+}
+
+
 def exchange_report(
     run: Mapping[str, Any], shards: Mapping[str, np.ndarray] | None = None, *, shard_table: bool = False
 ) -> Report:
@@ -54,87 +73,126 @@ def exchange_report(
     data, alpha = run["data"], run["selection"]["alpha"]
     warnings = [*run["warnings"], *(text for entry in data for text in entry["warnings"])]
     assumptions = [point for entry in data for point in entry["guarantee"]["assumes"]]
-    sections = caveats(assumptions, run["open_points"], warnings)
+    assumptions += _JOINT if len(data) > 1 else ()
+    stands = not all(in_doubt(entry) for entry in data)
+    sections = caveats(assumptions, run["open_points"], capital(warnings), _how_to_read(run, stands))
     if len(data) == 1:
-        sections += [_facts(data[0], run), *_test_table(data[0], alpha), *_look_table(data[0])]
+        sections.append(_facts(data[0], run))
+        sections += [*_test_table(data[0], alpha), *_look_table(data[0])] if stands else []
     else:
         sections += [_overview(data, alpha), _settings(run)]
-    stands = not all(in_doubt(entry) for entry in data)
     if shards is not None:
-        several = "The p-value of each data set, with the level that decides."
-        shown = several if len(data) > 1 else "Canonical order against shuffles, shard by shard."
+        several = (
+            "The p-value of each data set, and Benjamini and Hochberg's line: the smallest p-values are rejected, down "
+            "to the last one that is not beyond it."
+        )
+        shown = several if len(data) > 1 else "How the published order compares with its shuffles, shard by shard."
         sections += [Figure("The evidence", shown, drawn("exchange_plots", "draw", run, shards))] if stands else []
         sections += [_shard_table(shards, entry["name"]) for entry in data] if shard_table else []
-    return Report(f"Test of canonical order: {run['model']['name']}", run["outcome"], (*sections, _TERMS), stands)
+    terms = (*_TERMS.rows, *(_OF_SEVERAL if len(data) > 1 else ()), *((_CONTROL,) if run["control"] else ()))
+    sections.append(dataclasses.replace(_TERMS, rows=terms))
+    return Report(f"Test of published order: {run['model']['name']}", run["outcome"], tuple(sections), stands)
+
+
+def _how_to_read(run: Mapping[str, Any], stands: bool) -> list[str]:
+    """A few lines, by what the run says."""
+    controlled = ", or where the control model depends on it too" if run["control"] else ""
+    compared = [
+        f"{'The' if len(run['data']) == 1 else 'Each'} data set was cut into shards of successive examples. How likely "
+        "the model finds each shard in its published order was compared with how likely it finds the same examples in "
+        "random orders.",
+        "If the published order is random, a model that was not trained on it has no reason to prefer it.",
+        "A verdict is withheld where the published order shows structure without the model (alike neighbours; trends "
+        f"of length, alphabet, numbers or fields), as at most {level_in_words(NOT_RANDOM)} of random orders "
+        f"do{controlled}.",
+    ]
+    if stands:
+        return ["The text below the title is the verdict. It holds only if the assumptions below hold.", *compared]
+    return [
+        "No verdict is given, for the reason that the warnings name.",
+        *compared,
+        "This says nothing about whether the model was trained on the data.",
+        "The assumptions below are those that a verdict would need.",
+    ]
 
 
 def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
     """The report of what `tdd.exchange.result.order_of_log_probs` returns of a file."""
-    names = ("shards", "shuffles", f"p-value ({result['test']})", "adjusted", f"at {result['alpha']:g}")
+    level = level_in_words(result["alpha"])
+    names = ("shards", "shuffles", f"p-value ({result['test']})", "adjusted", f"at level {level}")
     rows = []
     for entry in result["data"]:
-        verdict = "nothing found" if is_known(entry["p_value"]) else "no p-value"
+        verdict = "no evidence" if is_known(entry["p_value"]) else "no p-value"
         sizes = (f"{entry['num_shards']:,}", f"{entry['num_shuffles']:,}")
         p_values = (format_p_value(entry["p_value"]), format_p_value(entry["adjusted"]))
-        rows.append(Row((entry["name"], *sizes, *p_values, "depends on the order" if entry["rejected"] else verdict)))
+        rows.append(Row((entry["name"], *sizes, *p_values, "evidence" if entry["rejected"] else verdict)))
     guarantee, rejected = result["guarantee"], sum(entry["rejected"] for entry in result["data"])
     tested = sum(is_known(entry["p_value"]) for entry in result["data"])
     of = f"{tested} data set{'' if tested == 1 else 's'}"
     verdict = (
-        f"Evidence at level {result['alpha']:g} that the log-probabilities of {rejected} of {of} depend on the "
-        "published order. If the assumptions hold, log-probabilities that depend on no published order give any such "
-        f"result with a probability of at most {result['alpha']:g}."
+        f"Evidence at level {level} that the log-probabilities of {rejected} of {of} depend on the published order. If "
+        "the assumptions hold, log-probabilities that depend on no published order give any such result with a "
+        f"probability of at most {level}."
         if rejected
-        else f"No dependence on the published order was found in {of}, at level {result['alpha']:g}. That does not "
-        "show that they were absent from the training data."
+        else f"No dependence on the published order was found in {of} at level {level}. That does not show absence "
+        "from the training data."
     )
     sections = (
         Table("Data sets", (Column("data set"), *(Column(name, number=True) for name in names)), tuple(rows)),
         Facts("Guarantee", (("holds", in_words(guarantee)),)),
-        Points("Assumptions of the guarantee", capital(guarantee["assumes"])),
+        Points("Assumptions of the guarantee", capital([*guarantee["assumes"], *(_JOINT if len(rows) > 1 else ())])),
         Points(
             "Not examined",
             ("Whether the published order of the texts looks random.", "Whether the number of shuffles was fixed."),
         ),
     )
-    return Report(f"Test of canonical order: {source}", verdict, sections)
+    return Report(f"Test of published order: {source}", verdict, sections)
 
 
 def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Facts:
     """Everything about a single data set."""
-    alpha, guarantee, doubt = run["selection"]["alpha"], entry["guarantee"], in_doubt(entry)
+    guarantee, doubt = entry["guarantee"], "none: a check speaks against the assumptions" if in_doubt(entry) else ""
     low, high = entry["examples_a_shard"]
     rows = [
         ("null hypothesis", "the model does not depend on the order in which the examples were published"),
-        ("p-value", format_p_value(entry["p_value"], entry["log_p_value"]) + _tiny(entry)),
-        ("level", f"{alpha:g}: " + ("no verdict" if doubt else "rejected" if entry["rejected"] else "not rejected")),
+        (
+            "p-value",
+            format_p_value(entry["p_value"], entry["log_p_value"]) + (" (not valid: a check failed)" if doubt else ""),
+        ),
+        ("decision", doubt or _decision(entry, run["selection"]["alpha"])),
         ("test", _rule(run["options"])),
-        ("guarantee", "none: a check speaks against its assumptions" if doubt else in_words(guarantee)),
+        ("guarantee", doubt or in_words(guarantee)),
         ("data set", f"{entry['num_examples']:,} examples, {entry['num_tokens']:,} tokens"),
         ("shards", f"{entry['num_shards']} of {low if low == high else f'{low} to {high}'} examples" + _masked(entry)),
-        ("shuffles a shard", _shuffles(entry)),
+        ("shuffles of each shard", _shuffles(entry)),
         ("model calls", _calls(entry)),
     ]
     if entry["max_windows"] > 1:
         rows.append(
             ("context", f"shards are longer than the model's context: up to {entry['max_windows']} windows each")
         )
-    rows.append(("order without the model", _structure(entry)))
+    rows.append(("check without the model", _structure(entry)))
     rows.append(("duplicates", _copies(entry["duplicates"])))
     if entry["control"] is not None:
-        rows.append(("negative control", f"{run['control']['name']}: p = {_control(entry)}"))
+        rows.append(("control", f"{run['control']['name']}: p = {_control(entry)}"))
     rows += [(name, value) for name, value in _setting_rows(run) if name not in ("test", "shards")]
-    rows.append(("time", f"{run['seconds']:,.1f} s"))
-    rows.append(("input", f"{entry['source']} (sha256 {entry['sha256'][:12]})"))
+    rows.insert(-1, ("time", f"{run['seconds']:,.1f} s"))
+    rows.insert(-1, ("input", f"{entry['source']} (sha256 {entry['sha256'][:12]})"))
     return Facts("What was tested", tuple(rows))
+
+
+def _decision(entry: Mapping[str, Any], alpha: float) -> str:
+    if not is_known(entry["p_value"]):
+        return "none: no p-value"
+    return f"the null hypothesis is {'' if entry['rejected'] else 'not '}rejected at level {level_in_words(alpha)}"
 
 
 def _settings(run: Mapping[str, Any]) -> Facts:
     rows, used = _setting_rows(run), {_shuffles(entry) for entry in run["data"]}
     if len(used) == 1:
-        rows.insert(2, ("shuffles a shard", used.pop()))
+        rows.insert(2, ("shuffles of each shard", used.pop()))
     calls = sum(entry["calls"]["sequences"] for entry in run["data"])
-    rows += [("model calls", f"{calls:,} sequences"), ("time", f"{run['seconds']:,.1f} s")]
+    rows[-1:-1] = [("model calls", f"{calls:,} sequences"), ("time", f"{run['seconds']:,.1f} s")]
     return Facts("Settings", tuple(rows))
 
 
@@ -159,11 +217,6 @@ def _rule(options: Mapping[str, Any]) -> str:
     target = f", until p <= {options['target_p']:g}" if options.get("target_p") else ""
     base = f" of {options['test']}" if options["stop"] == "spending" else ""
     return f"{options['stop']}{base}, a sequential test{target}"
-
-
-def _tiny(entry: Mapping[str, Any]) -> str:
-    log = entry["log_p_value"]
-    return f" (log10 p = {log / math.log(10):.1f})" if is_known(log) and math.log(1e-300) < log < math.log(1e-3) else ""
 
 
 def _masked(entry: Mapping[str, Any]) -> str:
@@ -196,8 +249,9 @@ def _structure(entry: Mapping[str, Any]) -> str:
     if not structure["tests"]:
         return "nothing to compare"
     listed = ", ".join(f"{test['name']} {format_p_value(test['p_value'])}" for test in structure["tests"])
-    verdict = "not random" if structure["p_value"] <= NOT_RANDOM else "no structure seen"
-    return f"{verdict} (p = {format_p_value(structure['p_value'])}; one by one: {listed})"
+    seen, compared = ("not random", "at most") if structure["p_value"] <= NOT_RANDOM else ("no structure seen", "above")
+    p = f"p = {format_p_value(structure['p_value'])}, {compared} the level of {level_in_words(NOT_RANDOM)}"
+    return f"{seen} ({p}; one by one: {listed})"
 
 
 def _copies(copies: Mapping[str, Any]) -> str:
@@ -215,7 +269,7 @@ def _overview(data: Sequence[Mapping[str, Any]], alpha: float) -> Table:
     control = any(entry["control"] is not None for entry in data)
     apart = len({(entry["shuffles_used"], entry["num_shuffles"]) for entry in data}) > 1  # else among the settings
     names = ["examples", *(["shuffles", "calls"] if apart else []), "p-value", "adjusted"]
-    names += [*(["control"] if control else []), "order", "rejected"]
+    names += [*(["control"] if control else []), "order check"]
     rows = []
     for entry in sorted(data, key=lambda entry: entry["log_p_value"] if is_known(entry["log_p_value"]) else math.inf):
         order = entry["structure"]["p_value"]
@@ -224,18 +278,27 @@ def _overview(data: Sequence[Mapping[str, Any]], alpha: float) -> Table:
             f"{entry['num_examples']:,}",
             *([str(entry["shuffles_used"]), f"{entry['calls']['sequences']:,}"] if apart else []),
             format_p_value(entry["p_value"], entry["log_p_value"]),
-            format_p_value(entry["adjusted"]),
+            "-" if in_doubt(entry) else format_p_value(entry["adjusted"]),
             *([_control(entry)] if control else []),
             format_p_value(order),
-            "yes" if entry["rejected"] else "",
+            _verdict(entry),
         )
-        rows.append(Row(cells, "warning" if order <= NOT_RANDOM else "strong" if entry["rejected"] else "plain"))
+        rows.append(Row(cells, "warning" if in_doubt(entry) else "strong" if entry["rejected"] else "plain"))
     return Table(
-        f"Data sets (Benjamini and Hochberg at {alpha:g})",
-        (Column("data set"), *(Column(name, number=True) for name in names)),
+        f"Data sets (Benjamini and Hochberg at level {level_in_words(alpha)})",
+        (Column("data set"), *(Column(name, number=True) for name in names), Column("verdict")),
         tuple(rows),
-        "order: p-value of the check for visible structure of the published order, without the model.",
+        "Order check: p-value of structure in the published order, without the model."
+        + (" Control: p-value of the order under the control model." if control else ""),
     )
+
+
+def _verdict(entry: Mapping[str, Any]) -> str:
+    if in_doubt(entry):
+        return "withheld"
+    if not is_known(entry["p_value"]):
+        return "no p-value"
+    return "evidence" if entry["rejected"] else "no evidence"
 
 
 def _test_table(entry: Mapping[str, Any], alpha: float) -> list[Table]:
@@ -246,12 +309,16 @@ def _test_table(entry: Mapping[str, Any], alpha: float) -> list[Table]:
     for name, test in entry["tests"].items():
         floor = test["log_smallest_p"]
         least = "0" if not is_known(floor) or floor == -math.inf else format_p_value(math.exp(floor), floor)
-        cells = (name, format_p_value(test["p_value"], test["log_p_value"]), least)
+        cells = (name, _TESTS[name], format_p_value(test["p_value"], test["log_p_value"]), least)
         rows.append(Row(cells, "strong" if name == entry["test"] else "plain"))
-    columns = (Column("test"), Column("p-value", number=True), Column("smallest possible", number=True))
+    columns = (
+        Column("test"),
+        Column("compares"),
+        *(Column(name, number=True) for name in ("p-value", "smallest possible")),
+    )
     note = (
-        f"{entry['test']} was chosen beforehand and decides; to take the smallest of these would void the level "
-        f"{alpha:g}."
+        f"The verdict is that of {entry['test']}, which must have been chosen beforehand: the smallest of these "
+        f"p-values does not keep the level {level_in_words(alpha)}."
     )
     return [Table("The tests side by side", columns, tuple(rows), note)]
 
@@ -289,17 +356,17 @@ def _shard_table(shards: Mapping[str, np.ndarray], name: str) -> Table:
             "left out" if rank < 0 else f"{rank}/{int(shards['num_shuffles'][i])}",
         )
         rows.append(Row(cells))
-    names = ("shard", "examples", "tokens", "canonical", "shuffles", "gain", "in sd", "beats")
+    names = ("shard", "examples", "tokens", "published", "shuffles", "gain", "in sd", "beats")
     return Table(
         f"Shards of {name}",
         tuple(Column(column, number=True) for column in names),
         tuple(rows),
-        "Log-probabilities in nats: of the canonical order, the mean of the shuffles, what it gains over them, also "
+        "Log-probabilities in nats: of the published order, the mean of the shuffles, what it gains over them, also "
         "in their standard deviations; how many of them it beats.",
     )
 
 
 def _control(entry: Mapping[str, Any]) -> str:
-    """The p-value of the negative control."""
+    """The p-value of the control."""
     control = entry["control"]
     return "-" if control is None else format_p_value(control["p_value"], control["log_p_value"])

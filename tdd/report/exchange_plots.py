@@ -10,12 +10,13 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from tdd.runs.display import format_p_value, is_known
+from tdd.exchange.summary import in_doubt
 from tdd.report.plots import sheet
+from tdd.runs.display import format_p_value, is_known
 
 _PANELS = 12
 _ALL, _SOME = sheet.stroke(1), sheet.stroke(0)
-_MODEL, _CONTROL = sheet.stroke(0), sheet.stroke(1)
+_MODEL, _CONTROL, _DOUBTED = sheet.stroke(0), sheet.stroke(1), "#777777"
 
 _NAMED = 40
 """More data sets than this are drawn by rank, without their names."""
@@ -37,7 +38,7 @@ def draw(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Shee
     title = f"{sheet.short(entry['name'], 40)} under {sheet.short(run['model']['name'], 40)}"
     with sheet.style():
         drawn = sheet.sheet(
-            f"Test of canonical order: {title}, p = {_p(entry)} ({entry['test']})",
+            f"Test of published order: {title}, p = {_p(entry)} ({entry['test']})",
             f"{_rows_of(shards, entry).size} shards in the order of the file, {each} each. "
             "Difference: log-probability of the published order minus the mean of the shuffles, in standard "
             "deviations of the shuffles of that shard (in nats where these do not vary). "
@@ -98,15 +99,18 @@ def _overview(run: Mapping[str, Any]) -> sheet.Sheet:
         "rejected": dot(_MODEL.colour, "o"),
         "not rejected": dot(_MODEL.colour, "o", hollow=True),
     }
+    doubted = np.array([in_doubt(entry) for entry in data])
+    if doubted.any():
+        legend["verdict withheld"] = dot(_DOUBTED, "D", hollow=True)
     if control:
-        legend["negative control"] = dot(_CONTROL.colour, "x")
+        legend["control"] = dot(_CONTROL.colour, "x")
     named = len(data) <= _NAMED
-    legend[f"level {alpha:g}" if named else "Benjamini and Hochberg's line"] = sheet.level_line()
+    legend["Benjamini and Hochberg's line"] = sheet.level_line()
     with sheet.style():
         drawn = sheet.sheet(
-            f"Test of canonical order: {len(data)} data sets under {sheet.short(run['model']['name'], 40)}",
+            f"Test of published order: {len(data)} data sets under {sheet.short(run['model']['name'], 40)}",
             f"{run['selection']['num_rejected']} rejected by Benjamini and Hochberg's procedure at level {alpha:g}. "
-            + (f"Negative control: {sheet.short(run['control']['name'], 60)}." if control else "No negative control."),
+            + (f"Control: {sheet.short(run['control']['name'], 60)}." if control else "No control."),
             rows=1,
             columns=1,
             legend=legend,
@@ -120,18 +124,24 @@ def _overview(run: Mapping[str, Any]) -> sheet.Sheet:
         if control:
             also = np.array([math.nan if entry["control"] is None else _log10_p(entry["control"]) for entry in data])
             axes.plot(*across(also, places), linestyle="none", marker="x", color=_CONTROL.colour, zorder=2)
-        for chosen, face in ((rejected, _MODEL.colour), (~rejected, "white")):
+        for chosen, colour, marker, face in (
+            (rejected, _MODEL.colour, "o", _MODEL.colour),
+            (~rejected & ~doubted, _MODEL.colour, "o", "white"),
+            (doubted, _DOUBTED, "D", "white"),
+        ):
             axes.plot(
-                *across(values[chosen], places[chosen]), linestyle="none", marker="o", color=_MODEL.colour,
+                *across(values[chosen], places[chosen]), linestyle="none", marker=marker, color=colour,
                 markerfacecolor=face, zorder=3,
             )  # fmt: skip
+        decided = places[~doubted & ~np.isnan(values)]  # the others do not take part
+        line = np.log10(alpha * np.arange(1, decided.size + 1) / max(1, decided.size))
         if named:
-            axes.axvline(math.log10(alpha), **sheet.LEVEL)
+            axes.vlines(line, decided - 0.4, decided + 0.4, **sheet.LEVEL)
             _names(axes, [entry["name"] for entry in data])
             axes.set_xlabel("p-value")
             powers(axes.xaxis)
         else:
-            axes.plot(places + 1, np.log10(alpha * (places + 1) / len(data)), **sheet.LEVEL)
+            axes.plot(decided + 1, line, **sheet.LEVEL)
             axes.set_xlabel("data sets, smallest p-value first")
             axes.set_ylabel("p-value")
             powers(axes.yaxis)
@@ -139,9 +149,15 @@ def _overview(run: Mapping[str, Any]) -> sheet.Sheet:
 
 
 def powers(axis: Any) -> None:
-    """Ticks of an axis of base-10 logarithms, as powers of ten."""
+    """Ticks of an axis of base-10 logarithms: powers of ten, and the numbers between them where the range is short."""
     axis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    axis.set_major_formatter(FuncFormatter(lambda x, _: "1" if x == 0 else "10" + f"{x:.0f}".translate(_RAISED)))
+    axis.set_major_formatter(FuncFormatter(lambda x, _: _power(float(x))))
+
+
+def _power(log: float) -> str:
+    if log != round(log):
+        return f"{10**log:.2g}"
+    return "1" if log == 0 else "10" + f"{log:.0f}".translate(_RAISED)
 
 
 def dot(colour: str, marker: str, *, hollow: bool = False) -> Line2D:
@@ -238,8 +254,8 @@ def _looks(axes: Any, entry: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.set_xticks(number, minor=False)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("shuffles a shard")
-    axes.set_title("What the sequential test says", loc="left", color=sheet.INK)
+    axes.set_xlabel("shuffles of each shard")
+    axes.set_title("The p-value of the sequential test, look by look", loc="left", color=sheet.INK)
     axes.set_ylabel("p-value")
     axes.set_ylim(min(*p, math.log10(target)) - 0.4, 0.15)
     powers(axes.yaxis)

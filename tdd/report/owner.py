@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tdd.audit.owner import TABLES
-from tdd.runs.display import format_p_value, level_in_words
 from tdd.report.sections import Facts, Figure, Help, Report, capital, caveats, in_words, to_repeat
+from tdd.runs.display import format_p_value, level_in_words
 from tdd.runs.folder import as_number, read_columns
 
 _NULLS = {
@@ -26,16 +26,16 @@ _TITLES = {
     "dataset": "Data owner's test of a set of texts",
 }
 _COMPARED = {
-    "versions": "Of each document one version was published, and others were kept private. If the published one was drawn "
-    "at random, a model that was not trained on it has no reason to prefer it to the private ones.",
-    "dataset": "The suspect texts are the texts in question. The held-out texts are of the same owner, who kept them from "
-    "the training data. A model that was trained on neither has no reason to treat the two sets differently.",
+    "versions": "Of each document one version was published, and others were kept private. If the published one was "
+    "drawn at random, a model that was not trained on it has no reason to prefer it to the private ones.",
+    "dataset": "The suspect texts are the texts in question. The held-out texts are of the same owner, who kept them "
+    "from the training data. A model that was trained on neither has no reason to treat the two sets differently.",
 }
 _TERMS = Help(
     "Terms",
     (
-        ("score", "a number for each text, from the probabilities that the model gives it; lower means more like a text "
-         "that was trained on"),
+        ("score", "a number for each text, from the probabilities that the model gives it; lower means more like a "
+         "text that was trained on"),
         ("null hypothesis", "what the test takes as true until the scores speak against it"),
         ("p-value", "the probability of a result at least as extreme if the null hypothesis holds; not the probability "
          "that it holds"),

@@ -9,8 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from tdd.runs.display import format_p_value, is_known
-from tdd.report.sections import Column, Facts, Figure, Report, Row, Table, caveats, drawn
+from tdd.report.sections import (
+    Column,
+    Facts,
+    Figure,
+    Help,
+    Points,
+    Report,
+    Row,
+    Table,
+    capital,
+    caveats,
+    drawn,
+    to_repeat,
+)
+from tdd.runs.display import format_p_value, is_known, level_in_words
 from tdd.runs.folder import as_number, read_columns
 from tdd.validate import InputError
 
@@ -22,13 +35,34 @@ _HISTORY_COLUMNS = (
 )  # fmt: skip
 """Columns of every history.csv of a probe; canaries and gradient norms add theirs."""
 _ITEM_COLUMNS = ("id", "role", "score", "p_value", "adjusted", "selected")
+_INPUTS = {
+    "suspect": ("suspects", "published order"),
+    "reference": ("references", "other orders"),
+    "canaries": ("canaries", ""),
+    "canary_reference": ("references of the canaries", ""),
+}
+"""Role -> what the page calls it, and where the order of a benchmark is watched."""
+_TERMS = (
+    ("look", "a comparison at one step of the training, or of one checkpoint"),
+    ("score", "a number for each text, from the probabilities that the model gives it; lower means more like a text "
+     "that was trained on"),
+    ("p-value of one look", "the probability of scores at least as extreme at that look if the null hypothesis holds"),
+    ("anytime p-value", "a p-value of all looks so far, which holds however many there are and whenever one stops"),
+    ("e-value", "a number whose mean is at most 1 if the null hypothesis holds; the larger, the stronger the evidence"),
+    ("level", "the error rate that was accepted beforehand"),
+    ("exchangeable", "any order would have been equally likely, as after shuffling"),
+)  # fmt: skip
+_FDR = ("false discovery rate", "the fraction of the flagged suspects that were not trained on, 0 if none is flagged, "
+        "averaged over repetitions of the whole training")  # fmt: skip
+_CANARY = ("canary, exposure", "a text that was made to be planted; its exposure is the binary logarithm of the number "
+           "of texts made alike over its rank among them: one bit more for half the rank")  # fmt: skip
 _ROLES = {
     "calibration items": "references",
     "calibration scores": "the scores of references",
     "candidates": "suspects",
 }
 _AGAIN = "save the probe again"
-_GUARANTEED = {"set": "the alarm", "items": "flagged items", "one look": "items of one look"}
+_GUARANTEED = {"set": "the alarm", "items": "flagged suspects", "one look": "the last look by itself"}
 
 
 def read_history(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -66,14 +100,52 @@ def read_probe_items(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, 
 
 def probe_report(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]) -> Report:
     """The report of a probe from run.json, the columns of history.csv and those of items.csv."""
-    assumptions = [point for guarantee in run["guarantees"].values() for point in guarantee["assumes"]]
-    sections = caveats(map(_of_roles, assumptions), run["open_points"], run["warnings"])
-    sections.append(Facts("What was watched", tuple(_facts(run, history, items))))
+    of_set, *of_items = (map(_of_roles, guarantee["assumes"]) for guarantee in run["guarantees"].values())
+    *sections, left_open = caveats(of_set, run["open_points"], capital(run["warnings"]), _how_to_read(run))
+    if of_items := dict.fromkeys(point for own in of_items for point in own):
+        sections.append(Points("Assumptions of the flagged suspects", capital(of_items)))
+    sections += [left_open, Facts("What was watched", tuple(_facts(run, history, items)))]
     if run["looks"]:
-        shown = "P-values and mean scores of suspects and references over the steps of the training."
-        sections.append(Figure("The evidence over steps", shown, drawn("probe_plots", "draw", run, history)))
+        suspects, references = _compared(run)
+        shown = f"P-values and mean scores ({suspects}, {references}) over the looks; below them what else was watched."
+        sections.append(Figure("The evidence over the looks", shown, drawn("probe_plots", "draw", run, history)))
         sections += [_looks(run, history), *_flagged(run, history, items)]
-    return Report(f"Probe in a training loop: {run['name']}", run["outcome"], tuple(sections))
+    terms = [*_TERMS, *(() if of_order(run) else (_FDR,)), *((_CANARY,) if "canaries" in run["inputs"] else ())]
+    sections.append(Help("Terms", tuple(terms), folded=True))
+    kind = "Probe over saved checkpoints" if run.get("checkpoints") else "Probe in a training loop"
+    return Report(f"{kind}: {run['name']}", run["outcome"], tuple(sections))
+
+
+def of_order(run: Mapping[str, Any]) -> bool:
+    """Whether the suspects are shards of a benchmark in its published order, and the references its other orders."""
+    return run["guarantees"]["items"]["kind"] == "none"
+
+
+def _compared(run: Mapping[str, Any]) -> tuple[str, str]:
+    """What the page calls suspects and references."""
+    suspects, references = (_INPUTS[role][of_order(run)] for role in ("suspect", "reference"))
+    return suspects, references
+
+
+def _how_to_read(run: Mapping[str, Any]) -> list[str]:
+    """A few lines, by what was compared."""
+    lines = ["The text below the title is the verdict so far. It holds only if the assumptions below hold."]
+    if of_order(run):
+        return [
+            *lines,
+            "The benchmark was cut into shards of successive items. At every look, the scores of the shards in their "
+            "published order were compared with those of the same items in other orders.",
+            "If the published order is random, a model that was not trained on it has no reason to prefer it.",
+            "Whether the order is random was not checked.",
+        ]
+    return [
+        *lines,
+        "Suspects are the texts in question. References were given as texts of the same kind that are not in the "
+        "training data. At every look, the scores of both were compared.",
+        "An alarm is evidence on the suspects as a set. The error rate of flagged suspects is that of their list. No "
+        "single one of them is proven.",
+        "Whether suspects and references are of one kind was not checked.",
+    ]
 
 
 def _of_roles(assumption: str) -> str:
@@ -86,38 +158,47 @@ def _of_roles(assumption: str) -> str:
 def _facts(
     run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
-    of_order = run["guarantees"]["items"]["kind"] == "none"  # suspects are orders of a benchmark
+    saved = run.get("checkpoints")
     rows = [
         (
-            "null hypothesis of the set",
-            "which order of a shard is the published one is random, whatever the training did"
-            if of_order
-            else "suspects and references are exchangeable, whatever the training did",
+            "null hypothesis",
+            "the training does not depend on the published order"
+            if of_order(run)
+            else "no suspect is in the training data",
         ),
-        ("level", f"{run['options']['alpha']:g}, over all looks together"),
-        ("alarm", "none" if run["first_alarm"] is None else f"first at step {run['first_alarm']:,}"),
+        ("level", f"{level_in_words(run['options']['alpha'])}, over all looks together"),
+        (
+            "alarm",
+            "none"
+            if run["first_alarm"] is None
+            else f"first at {'checkpoint' if saved else 'step'} {run['first_alarm']:,}",
+        ),
     ]
     for name, guarantee in run["guarantees"].items():
+        if name != "set" and of_order(run):
+            continue
         kind = "" if guarantee["kind"] == "none" else f", {guarantee['kind']}"
         holds = f"{guarantee['controls']}{kind} ({guarantee['source']})"
         rows.append((f"guarantee of {_GUARANTEED.get(name, name)}", holds))
     rows += [
         ("looks", _schedule(run, history)),
-        ("score", f"{run['options']['score']} (lower = more member-like)"),
+        ("score", f"{run['options']['score']} (lower = more like a text that was trained on)"),
     ]
     if run["looks"]:
         rows += _last_look(run, history, items)
     for role, texts in run["inputs"].items():
-        rows.append(
-            (f"input: {role}", f"{texts['texts']:,} texts of {texts['source']} (sha256 {texts['sha256'][:12]})")
-        )
-    return rows
+        source = "given in Python" if texts["source"] == "memory" else f"of {texts['source']}"
+        held = f"{texts['texts']:,} {'shards' if of_order(run) else 'texts'} {source} (sha256 {texts['sha256'][:12]})"
+        rows.append((f"input: {_INPUTS[role][of_order(run)]}", held))
+    return [*rows, ("to repeat it", to_repeat(run, ""))] if run.get("command") else rows
 
 
 def _schedule(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> str:
     every = f"every {run['options']['every']:,} steps"
     if not run["looks"]:
         return f"none yet; {every}"
+    if saved := run.get("checkpoints"):
+        return f"{run['looks']:,} of {len(saved):,} checkpoints"
     first, last, seconds = int(history["step"][0]), int(history["step"][-1]), history["seconds"]
     horizon = run["options"].get("num_steps")
     planned = "" if horizon is None else f", planned for {horizon:,} steps"
@@ -137,13 +218,15 @@ def _last_look(
     if any(is_known(value) for value in items["p_value"]):  # orders of a benchmark are not decided on
         rows.append(("flagged so far", f"{last['num_flagged']:.0f} of {num_suspects} suspects"))
     if run["options"].get("proportion") not in (None, "none"):
-        rows.append(("estimated fraction of members", f"{max(0.0, last['proportion']):.3f}"))
+        within = f"{max(0.0, last['proportion']):.3f}: an estimate within the last look, not a result"
+        rows.append(("fraction of members", within))
     if "canary_exposure_max" in last:
         largest, median = last["canary_exposure_max"], last["canary_exposure_median"]
         rows.append(("exposure of the canaries", f"largest {largest:.2f} bits, median {median:.2f} bits"))
     norms = [last[name] for name in history if name.startswith("grad_norm_q")]
     if norms:
-        rows.append(("gradient norms of suspects", ", ".join(f"{norm:.3g}" for norm in norms) + " (quantiles)"))
+        least, *quartiles, most = (f"{norm:,.0f}" if norm >= 1000 else f"{norm:.3g}" for norm in norms)
+        rows.append(("gradient norms of suspects", f"{least} to {most}; quartiles {', '.join(quartiles)}"))
     if last["num_not_finite"]:
         rows.append(("scores that are not finite", f"{last['num_not_finite']:.0f}, left out"))
     return rows
@@ -155,8 +238,11 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Table:
     if run["first_alarm"] is not None:
         shown |= {*np.flatnonzero(history["step"] == run["first_alarm"])[:1].tolist()}
     exposure = "canary_exposure_max" in history
-    saved = [_short(one["name"]) for one in run.get("checkpoints", ())]
-    names = ["step", "p-value", "anytime", "flagged", "suspects", "references", *(["exposure"] if exposure else [])]
+    saved = [f"{_short(one['name'])} (sha256 {one['sha256'][:12]})" for one in run.get("checkpoints", ())]
+    suspects, references = _compared(run)
+    flagged = [] if of_order(run) else ["flagged"]
+    names = ["checkpoint" if saved else "step", "p-value", "anytime", *flagged, suspects, references]
+    names += ["exposure"] if exposure else []
     rows = []
     for i in sorted(shown):
         look = {name: values[i] for name, values in history.items()}
@@ -164,7 +250,7 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Table:
             f"{look['step']:,.0f}",
             format_p_value(look["p_value"]),
             format_p_value(look["anytime_p_value"]) + ("*" if look["alarm"] else ""),
-            f"{look['num_flagged']:.0f}",
+            *(f"{look[f'num_{name}']:.0f}" for name in flagged),
             _score(look["mean_suspect"]),
             _score(look["mean_reference"]),
             *([f"{look['canary_exposure_max']:.2f}"] if exposure else []),
@@ -175,11 +261,11 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Table:
     note = (
         "p-value: of the set at this look alone; anytime: of all looks so far"
         + ("" if run["first_alarm"] is None else ", * once the alarm was raised")
-        + ". Suspects, references: mean scores."
+        + f". {suspects.capitalize()}, {references}: mean scores."
         + (" Exposure: the largest, in bits." if exposure else "")
         + (f" {left_out:,} looks between these are in history.csv." if left_out else "")
     )
-    columns = [Column(name, number=True) for name in names] + [Column("checkpoint")] * bool(saved)
+    columns = [Column(name, number=True) for name in names] + [Column("model")] * bool(saved)
     return Table("Look by look", tuple(columns), tuple(rows), note)
 
 
@@ -195,12 +281,13 @@ def _flagged(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: M
     ]
     some = f"The {_ITEMS} most extreme of {len(flagged)}. " if len(flagged) > _ITEMS else ""
     note = (
-        f"{some}If the assumptions hold, their false discovery rate is at most {run['options']['alpha']:g} at whatever "
-        "look one stops. "
+        f"{some}If the assumptions hold, the false discovery rate of flagged suspects is at most "
+        f"{level_in_words(run['options']['alpha'])}, whatever look one stops at. "
         "Score and p-value are those of the last look; adjusted: of all looks."
     )
     columns = (Column("id"), *(Column(name, number=True) for name in ("score", "p-value", "adjusted")))
-    return [Table(f"Flagged by step {int(history['step'][-1]):,}", columns, tuple(rows), note)]
+    place = "checkpoint" if run.get("checkpoints") else "step"
+    return [Table(f"Flagged by {place} {int(history['step'][-1]):,}", columns, tuple(rows), note)]
 
 
 def _short(name: str) -> str:

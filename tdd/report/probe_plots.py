@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from tdd.report.exchange_plots import dot, powers
 from tdd.report.plots import sheet
+from tdd.report.probe import of_order
 
 _SUSPECT, _REFERENCE, _CANARY, _GRADIENT = (sheet.stroke(i) for i in (1, 0, 2, 4))
 _ALARM: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": (0, (6, 2)), "zorder": 2}
@@ -21,17 +22,19 @@ _DENSE = 40
 
 def draw(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> sheet.Sheet:
     """The figure of a run (content of run.json and columns of history.csv): its looks, over the steps of training."""
-    panels = [_evidence, _scores, _counts]
+    panels = [_evidence, _scores, *([] if of_order(run) else [_counts])]
     panels += [_exposure] if "canary_exposure_max" in history else []
     panels += [_gradients] if _gradient_columns(history) else []
     first = run["first_alarm"]
-    alarm = "no alarm" if first is None else f"alarm at step {first:,}"
+    place = "checkpoint" if run.get("checkpoints") else "step"
+    alarm = "no alarm" if first is None else f"alarm at {place} {first:,}"
+    without = "nothing depends on the published order" if of_order(run) else "no suspect was trained on"
     with sheet.style():
         drawn = sheet.sheet(
             f"Probe {sheet.short(run['name'], 40)}: {alarm}",
-            f"{run['looks']:,} looks, every {run['options']['every']:,} steps. The anytime p-value holds at every "
-            "look: if no suspect was trained on, it ever falls to the level in at most that fraction of training runs. "
-            "Flagged suspects are those of all looks so far.",
+            f"{run['looks']:,} looks. The anytime p-value holds at all of them together: if the assumptions hold and "
+            f"{without}, it falls to the level at some look in at most that fraction of training runs."
+            + ("" if of_order(run) else " Flagged suspects are those of all looks so far."),
             rows=len(panels),
             columns=1,
             legend=_legend(run, history),
@@ -46,7 +49,7 @@ def draw(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> sheet.She
             panel(axes, run, history)
             axes.tick_params(labelbottom=axes is last)
         drawn.figure.align_ylabels(column)
-        last.set_xlabel("step of training")
+        last.set_xlabel("checkpoint" if run.get("checkpoints") else "step of training")
         last.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=9))
         margin = 0.02 * max(1, history["step"][-1] - history["step"][0])
         last.set_xlim(history["step"][0] - margin, history["step"][-1] + margin)
@@ -62,10 +65,13 @@ def _legend(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> dict[s
     }
     if run["first_alarm"] is not None:
         legend["first alarm"] = Line2D([], [], **_ALARM)
-    legend |= {"suspects": sheet.line(_SUSPECT), "references": sheet.line(_REFERENCE)}
+    names = ("published order", "other orders") if of_order(run) else ("suspects", "references")
+    legend |= dict(zip(names, map(sheet.line, (_SUSPECT, _REFERENCE)), strict=True))
     if "canary_exposure_max" in history:
         legend["canaries, largest"] = sheet.line(_CANARY)
-        legend["median"] = Line2D([], [], color=_CANARY.colour, marker=_CANARY.marker, markerfacecolor="white", ls=":")
+        legend["canaries, median"] = Line2D(
+            [], [], color=_CANARY.colour, marker=_CANARY.marker, markerfacecolor="white", ls=":"
+        )
     if _gradient_columns(history):
         band = Patch(facecolor=_GRADIENT.colour, alpha=0.3)
         legend["gradient norms, median and range"] = (band, sheet.line(_GRADIENT))
@@ -94,7 +100,8 @@ def _scores(axes: Any, run: Mapping[str, Any], history: Mapping[str, np.ndarray]
 
 def _counts(axes: Any, run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> None:
     _line(axes, history, "num_flagged", _SUSPECT)
-    axes.set_ylim(bottom=-0.04 * max(1, np.nanmax([1, *history["num_flagged"]])))
+    most = np.nanmax([1, *history["num_flagged"]])
+    axes.set_ylim(-0.04 * most, 1.08 * most)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
     axes.set_ylabel("flagged")
 
