@@ -63,7 +63,7 @@ _VERSIONS = Kind(
 
 _FEATURES = (
     ("their length", "{:,.0f} characters"),
-    ("their compressibility", "{:.3f} compressed bytes a character"),
+    ("their compressibility", "{:.3f} compressed bytes per character"),
     ("their white space", "{:.2%} unusual white space"),
 )
 """Rows of `_features`: what each is called, and how its mean is written."""
@@ -168,7 +168,7 @@ def _told_apart(features: np.ndarray) -> list[str]:
 
 
 def _features(texts: Sequence[str]) -> np.ndarray:
-    """[3, N]: characters, compressed bytes a character, fraction of unusual white space."""
+    """[3, N]: characters, compressed bytes per character, fraction of unusual white space."""
     rows = [(len(text), len(zlib.compress(text.encode())) / len(text), unusual_space(text)) for text in texts]
     return np.array(rows, np.float32).T
 

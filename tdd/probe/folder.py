@@ -191,11 +191,11 @@ def _outcome(probe: Probe, decides_items: bool) -> str:
             f" If the assumptions {hold}, the false discovery rate of flagged suspects is at most {level}, whatever "
             "look one stops at."
         )
-    if selected and planned and len(history) == probe.num_looks:  # the last one before any score was seen
-        items += (
-            f" The last look of the plan selects {selected} by itself; if the assumptions hold, the false discovery "
-            f"rate of that list is at most {level}."
+    if planned and len(history) == probe.num_looks:  # the last one before any score was seen
+        rate = (
+            f"; if the assumptions hold, the false discovery rate of that list is at most {level}" if selected else ""
         )
+        items += f" The last look of the plan selects {selected or 'none'} by itself{rate}."
     subject, without, absent = (
         "the suspects, or some of them, are in the training data",
         "without them",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -75,17 +74,6 @@ _ESTIMATES = {
     "moment": "with the moment estimate of the fraction of {}, in the variant of this package",
     "moment_paper": "with the moment estimate of the fraction of {}, as in the paper",
 }
-_SYMBOLS = {
-    "FDR": "false discovery rate",
-    "GCR": "global contamination rate",
-    "alpha": "the level",
-    "m": "number of null hypotheses",
-    "m0": "how many of them hold",
-    "n": "size of the calibration sample",
-    "V": "number of false items among the R that are selected",
-    "k": "number of knockoffs of an item",
-    "finite-sample": "at any number of items",
-}
 _KNOWN = {"nonmember": "non-members", "member": "members"}
 _FOUND = {"nonmember": "members", "member": "clean items"}
 _NULLS = {"nonmember": "the candidate was not in the training data", "member": "the candidate was in the training data"}
@@ -153,7 +141,7 @@ def _decided(run: Mapping[str, Any]) -> Facts:
         ("procedure", _procedure(run)),
         _scores(decision["columns"]),
         ("level, alpha", f"{decision['alpha']:g}"),
-        ("guarantee", _guarantee(decision) if stands else "none: no verdict is given"),
+        ("guarantee", in_words(decision["guarantee"]) if stands else "none: no verdict is given"),
         ("candidates", _count(decision["num_tests"], decision["num_missing"])),
     ]
     if decision["num_calibration"] or decision["num_missing_calibration"] or not decision["method"].startswith("ktd/"):
@@ -192,14 +180,6 @@ def _scores(columns: Sequence[str]) -> tuple[str, str]:
         if len(columns) == 1
         else ("scores", f"{len(columns)} columns {', '.join(columns)} {lower}")
     )
-
-
-def _guarantee(decision: Mapping[str, Any]) -> str:
-    """The guarantee, and what its words mean."""
-    guarantee = decision["guarantee"]
-    named = set(re.findall(r"finite-sample|[A-Za-z]+0?", f"{guarantee['controls']} {guarantee['kind']}"))
-    meant = "; ".join(f"{symbol}: {words}" for symbol, words in _SYMBOLS.items() if symbol in named)
-    return in_words(guarantee) + (f". {meant}" if meant else "")
 
 
 def _origin(run: Mapping[str, Any]) -> Facts:

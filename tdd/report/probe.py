@@ -21,6 +21,7 @@ from tdd.report.sections import (
     capital,
     caveats,
     drawn,
+    in_words,
     to_repeat,
 )
 from tdd.runs.display import format_p_value, is_known, level_in_words
@@ -177,9 +178,7 @@ def _facts(
     for name, guarantee in run["guarantees"].items():
         if name != "set" and of_order(run):
             continue
-        kind = "" if guarantee["kind"] == "none" else f", {guarantee['kind']}"
-        holds = f"{guarantee['controls']}{kind} ({guarantee['source']})"
-        rows.append((f"guarantee of {_GUARANTEED.get(name, name)}", holds))
+        rows.append((f"guarantee of {_GUARANTEED.get(name, name)}", in_words(guarantee)))
     rows += [
         ("looks", _schedule(run, history)),
         ("score", f"{run['options']['score']} (lower = more like a text that was trained on)"),

@@ -18,6 +18,20 @@ from rich.text import Text
 from tdd.validate import printable
 
 Tone = Literal["plain", "good", "warning", "bad", "strong"]
+_SYMBOLS = {
+    "FDR": "false discovery rate",
+    "GCR": "global contamination rate",
+    "alpha": "the level",
+    "m": "number of null hypotheses",
+    "m0": "how many of them hold",
+    "n": "size of the calibration sample",
+    "V": "number of false items among the R that are selected",
+    "k": "number of knockoffs of an item",
+    "P": "probability",
+    "p": "the p-value",
+    "finite-sample": "at any size of the data",
+    "asymptotic": "in the limit of much data",
+}
 _HIGHEST = 4
 _EXCERPT = 40
 _STYLES = {"plain": "", "good": "green", "warning": "yellow", "bad": "bold red", "strong": "bold"}
@@ -151,8 +165,11 @@ def capital(sentences: Iterable[str]) -> tuple[str, ...]:
 
 
 def in_words(guarantee: Mapping[str, Any]) -> str:
-    """What a guarantee controls, in which sense, and who proved it."""
-    return f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
+    """What a guarantee controls, in which sense, who proved it, and what the symbols mean."""
+    named = set(re.findall(r"finite-sample|[A-Za-z]+0?", f"{guarantee['controls']} {guarantee['kind']}"))
+    meant = "; ".join(f"{symbol}: {words}" for symbol, words in _SYMBOLS.items() if symbol in named)
+    said = f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
+    return said + (f". {meant}" if meant else "")
 
 
 def to_repeat(record: Mapping[str, Any], call: str, file: str = "run.json") -> str:

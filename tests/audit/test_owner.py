@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 
 import jax
 import numpy as np
@@ -126,6 +127,10 @@ def test_the_command(store, trained_on, tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["outcome"].startswith("No verdict")
     assert told["result"]["rejected"]
+    (warning,) = told["warnings"]
+    assert re.search(
+        r"differ from the private ones in their (length|compressibility): [\d,.]+ .* against [\d,.]+", warning
+    )
 
 
 def rows(*published):
@@ -193,7 +198,7 @@ def test_held_out_members_do_not_accuse(dataset, texts):
     assert found.p_value <= 0.05
     assert found.verdict_stands
     assert not found.run["result"]["rejected"]
-    assert found.run["outcome"].startswith("No evidence that the model was trained on the suspect texts")
+    assert found.run["outcome"].startswith("No evidence at level 5% that the model was trained on the suspect texts")
     assert any("held-out texts have the lower scores" in warning for warning in found.run["warnings"])
 
 

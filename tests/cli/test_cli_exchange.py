@@ -56,8 +56,8 @@ def test_prints_a_report_and_writes_a_folder(checkpoint, quiz, tmp_path, capsys)
     status, said = run(checkpoint, quiz, *SMALL, "--out", out, "--shard-table", capsys=capsys)
     assert status == 0
     for words in (
-        "Test of canonical order", "published order of quiz", "was absent from the training data", "null hypothesis",
-        "order without the model", "The tests side by side", "Shards of quiz", "Assumptions of the guarantee",
+        "Test of published order", "published order of the data set quiz", "was absent from the training data",
+        "null hypothesis", "check without the model", "The tests side by side", "Shards of quiz", "Assumptions of the guarantee",
         "What this run does not establish", "No negative control", "figure.png",
     ):  # fmt: skip
         assert words in said.out, words

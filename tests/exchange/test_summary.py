@@ -30,15 +30,16 @@ def warned(one, **options):
 
 def test_a_rejection_says_what_it_shows(found):
     run = said(found)
-    assert run["outcome"].startswith("Evidence at level 5% that the model depends on the published order of quiz (p = ")
-    assert "If that order is random" in run["outcome"]
+    said_first = "Evidence at level 5% that the model depends on the published order of the data set quiz (p = "
+    assert run["outcome"].startswith(said_first)
+    assert "If that order is random, and the settings were fixed beforehand" in run["outcome"]
     assert "trained" not in run["outcome"]
     assert run["warnings"] == run["data"][0]["warnings"] == []
 
 
 def test_no_rejection_shows_nothing(nothing):
     outcome = said(nothing)["outcome"]
-    assert outcome.startswith("No dependence of the model on the published order of other was found")
+    assert outcome.startswith("No dependence of the model on the published order of the data set other was found")
     assert "does not show that the data set was absent" in outcome
 
 
@@ -60,8 +61,17 @@ def test_several_data_sets(found, nothing):
     assert "and 2 more" in run["outcome"]
     assert "fraction of data sets without such a dependence among those listed is at most 5%" in run["outcome"]
     assert said(nothing, nothing | {"name": "b", "sha256": "b"})["outcome"].startswith(
-        "No dependence of the model on the published order was found for any of 2 data sets"
+        "No dependence of the model on the published order of 2 data sets was found"
     )
+
+
+def test_data_sets_without_a_verdict_are_no_negative_results(found, nothing):
+    doubted = found | {"structure": found["structure"] | {"p_value": 0.004}, "sha256": "a"}
+    lost = nothing | {"p_value": math.nan, "log_p_value": math.nan, "name": "lost", "sha256": "b"}
+    assert said(doubted, lost)["outcome"] == "No verdict is given on any of 2 data sets: see the warnings."
+    outcome = said(doubted, lost, nothing)["outcome"]
+    assert outcome.startswith("No dependence of the model on the published order of 1 data set was found")
+    assert outcome.endswith("No verdict is given on 2 of 3 data sets: see the warnings.")
 
 
 def test_order_that_is_visibly_not_random(found):
@@ -74,7 +84,7 @@ def test_order_that_is_visibly_not_random(found):
     assert "does not look random even without the model (p = 0.004)" in text
     assert "90% of neighbours have the same value of field topic (10% in shuffles)" in text
     assert "a model that never saw these examples may prefer such an order" in text
-    assert said(one)["outcome"].startswith("No verdict on quiz: its published order does not look random")
+    assert said(one)["outcome"].startswith("No verdict on the data set quiz: its published order does not look random")
     assert "depends" not in said(one)["outcome"]
     assert "look random" not in said(found | {"structure": one["structure"] | {"p_value": 0.006}})["outcome"]
 
@@ -88,7 +98,7 @@ def test_control():
     one = exchange_runs.entry(shift=2.0, control=2.0)
     text = warned(one, control=True)
     assert "the negative control depends on the published order too" in text
-    assert "see the warnings" in said(one, control=True)["outcome"]
+    assert "is preferred by the control model too (see the warnings)" in said(one, control=True)["outcome"]
     quiet = exchange_runs.entry(shift=2.0, control=0.0)
     assert warned(quiet, control=True) == ""
     points = " ".join(said(quiet, control=True)["open_points"])

@@ -143,7 +143,7 @@ def test_as_many_looks_as_planned_are_not_the_plan(tmp_path):
             probe(step, params_at(step))
         probe.save(tmp_path / name)
         outcome = json.loads((tmp_path / name / "run.json").read_text())["outcome"]
-        assert ("the last of the plan" in outcome) == (name == "planned")
+        assert ("of the plan selects" in outcome) == (name == "planned")
 
 
 def test_the_fingerprint_is_of_texts_and_options():

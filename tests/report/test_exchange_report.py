@@ -10,6 +10,7 @@ from rich.console import Console
 
 from tdd.report import exchange, exchange_plots
 from tdd.report.sections import to_terminal
+from tdd.runs.display import format_p_value
 
 
 def printed(run, shards=None, width=100):
@@ -49,14 +50,15 @@ def test_one_data_set(one):
     text = flat(printed(run))
     data = run["data"][0]
     for words in (
-        "Test of canonical order: ./gpt", "that the model depends on the published order of quiz", "8 of 6 examples",
-        "./other: p = ", "no structure seen (p = 0.4; one by one: neighbours 0.4)", "88 sequences, 10,560 tokens",
-        "combined was chosen beforehand and decides", "the level 0.05",
+        "Test of published order: ./gpt", "depends on the published order of the data set quiz", "8 of 6 examples",
+        "./other: p = ", "no structure seen (p = 0.4, above the level of 0.5%; one by one: neighbours 0.4)",
+        "88 sequences, 10,560 tokens",
+        "The verdict is that of combined, which must have been chosen beforehand", "the level 5%",
     ):  # fmt: skip
         assert words in text, words
     for name in ("combined", "rank_sum", "exact", "t", "permutation"):
         assert name in text
-    assert f"(log10 p = {data['log_p_value'] / np.log(10):.1f})" in text
+    assert f"p-value {format_p_value(data['p_value'], data['log_p_value'])} decision" in text
     assert "Shards of" not in text
     with_shards = flat(printed(run, shards))
     assert "Shards of quiz" in with_shards
@@ -67,12 +69,13 @@ def test_one_data_set(one):
 def test_many_data_sets_smallest_p_value_first(many):
     run, shards = many
     text = flat(printed(run))
-    assert "Data sets (Benjamini and Hochberg at 0.05)" in text
+    assert "Data sets (Benjamini and Hochberg at level 5%)" in text
     order = sorted(run["data"], key=lambda one: one["log_p_value"])
     places = [text.index(f" {one['name']} 48 ") for one in order]
     assert places == sorted(places)
-    assert text.count(" yes ") == 2
-    assert "set 3: the published order does not look random" in text
+    table = text.partition("verdict")[2].partition("Order check")[0]
+    assert [table.count(word) for word in (" evidence", "no evidence", "withheld")] == [4, 2, 1]
+    assert "Data set set 3: the published order does not look random" in text
     assert text.count("Assumptions of the guarantee") == 1
     assert flat(printed(run, shards)).count("Shards of set") == 5
 
@@ -80,7 +83,7 @@ def test_many_data_sets_smallest_p_value_first(many):
 def test_a_sequential_run_and_what_it_saved(sequential):
     text = flat(printed(sequential[0]))
     assert "e_process, a sequential test, until p <= 0.001" in text
-    assert "20 of at most 80; stopped early: the evidence sufficed" in text
+    assert "20 of at most 80; stopped when the evidence sufficed" in text
     assert "168 sequences of 648 (3.9 times fewer)" in text
     assert "log10 e-value" in text
     assert "side by side" not in text
@@ -167,9 +170,10 @@ def test_overview(many, count):
     drawn = exchange_plots.draw(run, many[1])
     axes = drawn.panels[0][0]
     shown = markers(axes)
-    assert len(shown["o"]) == len(shown["x"]) == count
+    assert len(shown["o"]) + len(shown["D"]) == len(shown["x"]) == count
+    assert len(shown["D"]) == count // 5, "data sets whose order is in doubt"
     along = 0 if count <= 40 else 1
-    values = sorted(point[along] for point in shown["o"])
+    values = sorted(point[along] for point in [*shown["o"], *shown["D"]])
     np.testing.assert_allclose(values, sorted(one["log_p_value"] / np.log(10) for one in run["data"]))
     drawn.figure.draw_without_rendering()
     if count <= 40:

@@ -136,14 +136,16 @@ def test_a_leak(leak):
     for words in (
         "Probe in a training loop: quiz", "The suspects are in the training data.", f"first at step {step:,}",
         "guarantee of the alarm P(an alarm at any look) <= alpha, finite-sample (a theorem)",
-        "guarantee of flagged items FDR <= alpha, finite-sample (another theorem)", "0.05, over all looks together",
+        "guarantee of flagged suspects FDR <= alpha, finite-sample (another theorem)", "5%, over all looks together",
         "21, every 500 steps, planned for 10,000 steps: step 0 to 10,000; 0.25 s each",
-        "flagged so far 60 of 60 suspects", "largest 10.00 bits, median 6.00 bits", "(quantiles)",
-        "60 texts of memory (sha256 abababababab)", "! step 500: 2 scores were NaN", "· Which texts they are",
+        "flagged so far 60 of 60 suspects", "largest 10.00 bits, median 6.00 bits", "; quartiles ",
+        "60 texts given in Python (sha256 abababababab)", "! Step 500: 2 scores were NaN", "· Which texts they are",
         "· The score was chosen beforehand", "Flagged by step 10,000", "The 10 most extreme of 14.", "s-9 1.227",
     ):  # fmt: skip
         assert words in text, words
-    assert text.count("Suspects and references are exchangeable ·") == 1, "an assumption of both is said once"
+    alarm, flagged = text.split("Assumptions of the flagged suspects")
+    assert "· Suspects and references are exchangeable" in alarm.partition("Assumptions of the guarantee")[2]
+    assert flagged.startswith(" · Suspects and references are exchangeable · The score was chosen beforehand")
     assert "s-10" not in text
 
 
@@ -180,9 +182,9 @@ def test_a_probe_that_decides_on_no_item(tmp_path):
     table(folder / "items.csv", {name: ["nan" if name == "p_value" else v for v in items[name]] for name in items})
     seal(folder)
     text = flat(printed(folder))
-    assert "guarantee of flagged items nothing: none is flagged (no law)" in text
-    assert "flagged at the last look" not in text
-    assert "null hypothesis of the set which order of a shard is the published one is random" in text
+    assert "flagged" not in text
+    assert "null hypothesis the training does not depend on the published order" in text
+    assert "input: published order 60 shards" in text
 
 
 def test_before_the_first_look(tmp_path, capsys):

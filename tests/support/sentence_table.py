@@ -8,19 +8,22 @@ FACTS = """
 report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, demo_table 1, _decided 5, _origin 1,
   _pictures 7, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _COMPARED 2,
   _BY_KNOCKOFFS 1, _GLOSSARY 8, _ADJUSTED 2, _KNOCKOFF 1, _GCR 1, _AUC 1, _OF_TRUTH 2, _proportion 1, _OF_MODELS 1,
-  _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _SYMBOLS 5, _scores 1
+  _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1
 report/audit_plots.py: bounds 1
-report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 6, exchange_report 3, log_probs_report 4, _facts 3, _setting_rows 1,
-  _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 2, _test_table 2, _shard_table 1
+report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 7, exchange_report 3, log_probs_report 4, _facts 4, _setting_rows 1,
+  _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 3, _test_table 2, _shard_table 1, _OF_SEVERAL 1,
+  _decision 1, _TESTS 5, _how_to_read 7, _JOINT 1, _CONTROL 1
 report/exchange_plots.py: draw 3, draw_shards 3, _overview 2, _shard_legend 2, _looks 1
 report/lab.py: lab_report 1, next_command 4
-report/owner.py: _NULLS 2, _TERMS 4, owner_report 2, _facts 6, _drawn 2
+report/owner.py: _NULLS 2, _TERMS 5, owner_report 2, _facts 8, _drawn 3, _how_to_read 4, _check 2, _TITLES 2,
+  _COMPARED 2, _OF_SETS 2
 report/paraphrase.py: next_command 1, paraphrase_report 2, _facts 2
 report/power.py: _CRITERIA 1, _INTERVAL 1, power_plan_report 2, exchange_plan_report 3, _found 3, _smallest 1,
   _cheapest 3, _caption 1, _expected_first 1, _GUIDE 3, _TERMS 6, _TERMS_OF_ORDER 6
-report/probe.py: probe_report 2, _facts 6, _schedule 2, _last_look 2, _looks 5, _flagged 1
-report/probe_plots.py: _legend 1
-report/sections.py: caveats 1, Table 1, to_repeat 2
+report/probe.py: probe_report 4, _facts 5, _schedule 2, _last_look 4, _looks 5, _flagged 1, _TERMS 5, _FDR 1,
+  _GUARANTEED 1, _CANARY 1, _how_to_read 7
+report/probe_plots.py: _legend 1, draw 3
+report/sections.py: caveats 1, Table 1, to_repeat 2, _SYMBOLS 6
 report/study.py: _VERDICTS 1, study_report 2, list_report 1, time_line 1, _verdict 8, _GUIDE 3, _TERMS 6
 report/tables.py: validity_report 1, _report 1
 audit/assemble.py: _UNITS 2, assemble 1, failures 1, warnings_of 6, _outcome 2, _of_set 1, _of_items 5, _open_points
@@ -35,9 +38,9 @@ audit/flagged.py: _ALIKE 1, _APART 1, _ASSERTED 1
 audit/image_checks.py: _of_file 1, image_marks 1, view 1
 audit/logprobs.py: _WHOLE_VOCABULARY 1, _check_sufficient 1, _missing 11
 audit/overlap.py: _warning 1
-audit/owner.py: _outcome 5, _open_beside 1, nothing_can_be_found 1
+audit/owner.py: _outcome 5, _open_beside 1, nothing_can_be_found 1, few_for_t 1
 audit/owner_dataset.py: _DATASET 5, _dataset_warnings 4
-audit/owner_versions.py: _VERSIONS 4, _version_warnings 2
+audit/owner_versions.py: _VERSIONS 4, _version_warnings 2, _FEATURES 1, _told_apart 1
 audit/paraphrase.py: SERVICE_PROMPT 1, _EXCHANGEABLE 1, _NEAR 1, paraphrase 2, _record 5
 audit/pictures.py: ImageItems 1
 audit/preparation.py: preparation 1, _warning 1, _counts 1, _FIRST 1, _LAST 2, _CATEGORIES 7, _CHARACTERS 2, _PATTERNS
@@ -46,10 +49,10 @@ audit/samples.py: SampleItems 1
 exchange/data.py: Shards 2
 exchange/run.py: run_exchange 1
 exchange/structure.py: sortedness 1
-exchange/summary.py: _SEEN 4, _FIELD 1, outcome 2, run_warnings 4, open_points 9, _outcome_of_one 4, _of_copies 2,
+exchange/summary.py: _SEEN 4, _FIELD 1, outcome 3, run_warnings 4, open_points 9, _outcome_of_one 5, _of_copies 2,
   _of_test 3, _of_reach 5, _of_tokens 1, _of_control 1
 probe/benchmark.py: Leak 1
-probe/folder.py: _ALWAYS 2, read_state 1, _outcome 7, _open_points 5
+probe/folder.py: _ALWAYS 2, read_state 1, _outcome 9, _open_points 5, _OF_ORDER 2
 probe/gradients.py: _check_example_loss 1
 probe/inputs.py: _read_role 1, _check_distinct 5
 probe/probe.py: Probe 3
@@ -96,7 +99,7 @@ test audit/test_sharing.py::test_level_where_texts_quote_and_repeat
   audit/assemble.py:failures | {} of {} calibration items
 test audit/test_preparation.py::test_all_marks_have_the_level_together
   report/audit.py:_FINDINGS | marks of whole items compared
-  audit/preparation.py:_UNLIKE | calibration items and candidates
+  audit/preparation.py:_UNLIKE | {} and {} were not
 test audit/test_cluster_sizes.py::test_level_where_clusters_are_exchangeable
   report/audit.py:_FINDINGS | {mean_calibration:.3g}
   audit/checks.py:cluster_sizes | clusters of calibration items hold
@@ -104,24 +107,30 @@ test audit/test_blind_baseline.py::test_false_alarms_are_rare
   report/audit.py:_FINDINGS | AUC {auc:.3f}
   audit/assemble.py:_RULE | A verdict is withheld
   audit/assemble.py:failures | calibration items and candidates can
-  audit/blind_baseline.py:_warning | calibration and candidates differ
+  audit/blind_baseline.py:_warning | {} and {} differ
+  audit/blind_baseline.py:_OF_AN_AUDIT | . The error rate
   audit/owner_dataset.py:_DATASET | suspect and held-out texts can
   audit/owner_dataset.py:_DATASET | A verdict is withheld
 claim order/combined-skewed-10
   report/exchange.py:log_probs_report | Evidence at level {}
-  report/exchange_plots.py:draw | Test of canonical order:
+  report/exchange_plots.py:draw | Test of published order:
 test exchange/test_structure.py::test_p_values_are_super_uniform_on_exchangeable_data
-  report/exchange.py:_structure | {} (p = {}; one by one
+  report/exchange.py:_structure | {} ({}; one by one
+  report/exchange.py:_structure | p = {}, {} the level
+  report/exchange.py:_how_to_read | A verdict is withheld
 claim order/bets
   report/exchange_plots.py:draw | The p-values hold at every
 test statistical/test_error_control.py::test_independent_p_values
   report/exchange_plots.py:_overview | {} rejected by Benjamini
   exchange/summary.py:outcome | Evidence at level {}
+  report/exchange.py:_OF_SEVERAL | the procedure that decides
 claim probe/flagged-at-the-alarm
-  report/probe.py:_flagged | {}If the assumptions hold, their
-  probe/folder.py:_outcome |  By step {}, {}
+  report/probe.py:_flagged | {}If the assumptions hold, the false
+  probe/folder.py:_outcome |  If the assumptions {}, the false
 test statistical/test_anytime.py::test_no_level_is_crossed_too_often_at_any_look
-  report/probe_plots.py:draw | {} looks, every {}
+  report/probe_plots.py:draw | {} looks. The anytime
+  report/probe.py:_TERMS | a p-value of all looks
+  report/probe.py:_TERMS | a number whose mean
   probe/folder.py:_outcome | Evidence at level {} that {}: alarm
 claim clusters/ignored
   audit/assemble.py:warnings_of | the {} items come from
@@ -149,15 +158,16 @@ claim order/t-skewed-50
   exchange/summary.py:_of_test | the shard statistics have
 claim order/t-skewed-10
   exchange/summary.py:_of_test | the t-test relies on
+  audit/owner.py:few_for_t | {}: its level may not hold
 test statistical/test_guards.py::test_the_order_of_a_benchmark_raises_no_alarm_by_itself
   probe/benchmark.py:Leak | Evidence at level {}%
 test statistical/test_guards.py::test_the_bounds_of_a_leak_hold_at_all_looks_together
   probe/benchmark.py:Leak | If the assumptions hold, at
   probe/benchmark.py:Leak | {} items are named;
 claim probe/one-look-fixed
-  probe/folder.py:_outcome |  That look, the last
+  probe/folder.py:_outcome | ; if the assumptions hold, the
 claim probe/looks-on-schedule
-  probe/folder.py:_open_points | {} looks are off
+  probe/folder.py:_open_points | {} look{} off
 claim joint/jecs-100
   procedures/jecs.py:_warn_if_few | jecs controls the contamination
 claim subtraction/actual-size
