@@ -104,11 +104,14 @@ def probe_report(run: Mapping[str, Any], history: Mapping[str, np.ndarray], item
     of_set, *of_items = (map(_of_roles, guarantee["assumes"]) for guarantee in run["guarantees"].values())
     *sections, left_open = caveats(of_set, run["open_points"], capital(run["warnings"]), _how_to_read(run))
     if of_items := dict.fromkeys(point for own in of_items for point in own):
-        sections.append(Points("Assumptions of the flagged suspects", capital(of_items)))
+        sections.append(Points("Assumptions of the guarantee of flagged suspects", capital(of_items)))
     sections += [left_open, Facts("What was watched", tuple(_facts(run, history, items)))]
     if run["looks"]:
         suspects, references = _compared(run)
-        shown = f"P-values and mean scores ({suspects}, {references}) over the looks; below them what else was watched."
+        watched = [f"mean scores of {suspects} and {references}", *([] if of_order(run) else ["flagged suspects"])]
+        watched += ["exposure of the canaries"] if "canary_exposure_max" in history else []
+        watched += ["gradient norms"] if run["options"].get("grad_norms") else []
+        shown = f"From the top: p-values, {', '.join(watched)}, over the looks."
         sections.append(Figure("The evidence over the looks", shown, drawn("probe_plots", "draw", run, history)))
         sections += [_looks(run, history), *_flagged(run, history, items)]
     terms = [*_TERMS, *(() if of_order(run) else (_FDR,)), *((_CANARY,) if "canaries" in run["inputs"] else ())]
@@ -258,7 +261,7 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Table:
         rows.append(Row(cells, "strong" if look["step"] == run["first_alarm"] else "plain"))
     left_out = run["looks"] - len(shown)
     note = (
-        "p-value: of the set at this look alone; anytime: of all looks so far"
+        "p-value: of this look alone; anytime: of all looks so far"
         + ("" if run["first_alarm"] is None else ", * once the alarm was raised")
         + f". {suspects.capitalize()}, {references}: mean scores."
         + (" Exposure: the largest, in bits." if exposure else "")

@@ -128,9 +128,7 @@ def test_the_command(store, trained_on, tmp_path, capsys):
     assert told["outcome"].startswith("No verdict")
     assert told["result"]["rejected"]
     (warning,) = told["warnings"]
-    assert re.search(
-        r"differ from the private ones in their (length|compressibility): [\d,.]+ .* against [\d,.]+", warning
-    )
+    assert re.search(r"in their (length|compressibility): [\d,.]+ .* on average, against [\d,.]+ ", warning)
 
 
 def rows(*published):
@@ -255,6 +253,31 @@ def test_sets_of_two_kinds_give_no_verdict(dataset, texts):
     found = dataset([text.upper() for text in members[:20]], others[:20])
     assert not found.verdict_stands
     assert found.run["outcome"].startswith("No verdict: suspect and held-out texts can be told apart")
+    said = " ".join(found.run["warnings"])
+    assert (
+        "0 of 20 held-out texts and 20 of 20 suspect texts are in upper case throughout" in said or "upper-case" in said
+    )
+    assert "held-out texts and suspect texts differ" in said
+    assert "calibration" not in said
+    assert "candidate" not in said
+    assert fact(found, "decision") == "none: a check speaks against the assumptions"
+    assert fact(found, "p-value").endswith(" (not valid: a check failed)")
+    assert fact(found, "check without the model").endswith(", at most the level of 1%")
+
+
+def fact(found, name):
+    """The value beside a name in the report."""
+    (facts,) = (section for section in found.report().sections if section.title == "The test")
+    return dict(facts.rows)[name]
+
+
+@pytest.mark.parametrize(("test", "warned"), [("t", True), ("rank_sum", False)])
+def test_few_documents_of_a_t_test(test, warned):
+    texts = random_texts(12, seed=3, shortest=8)
+    rows = [{"text": text, "document": str(i % 6), "published": int(i < 6)} for i, text in enumerate(texts)]
+    found = tdd.run_version_test(scored_model(2), rows, test=test, progress=False)
+    assert any("relies on many documents, and there are 6" in one for one in found.run["warnings"]) == warned
+    assert fact(found, "documents") == "6, with 1 private version each"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def test_prints_a_report_and_writes_a_folder(checkpoint, quiz, tmp_path, capsys)
     assert status == 0
     for words in (
         "Test of published order", "published order of the data set quiz", "was absent from the training data",
-        "null hypothesis", "check without the model", "The tests side by side", "Shards of quiz", "Assumptions of the guarantee",
+        "null hypothesis", "check without the model", "The tests side by side", "Shards of quiz",
+        "Assumptions of the guarantee",
         "What this run does not establish", "No negative control", "figure.png",
     ):  # fmt: skip
         assert words in said.out, words

@@ -181,6 +181,28 @@ def test_overview(many, count):
         assert widest >= 0, "names are cut off at the left edge"
 
 
+def test_the_line_that_decides_is_benjamini_and_hochbergs(many):
+    """Of the data sets that take part: four of five, the smallest p-values first."""
+    axes = exchange_plots.draw(*many).panels[0][0].collections[0]
+    ends = np.array(axes.get_segments())
+    np.testing.assert_allclose(10 ** ends[:, :, 0], np.repeat([[0.0125], [0.025], [0.0375], [0.05]], 2, axis=1))
+    decided = [place for place, one in enumerate(sorted(many[0]["data"], key=lambda one: one["log_p_value"]))
+               if one["structure"]["p_value"] > 0.005]  # fmt: skip
+    np.testing.assert_allclose(ends[:, :, 1].mean(axis=1), decided)
+
+
+def test_ticks_between_powers_of_ten_are_numbers():
+    assert [exchange_plots._power(log) for log in (0.0, -2.0, -0.4)] == ["1", "10\u207b\u00b2", "0.4"]
+
+
+def test_a_data_set_in_doubt_shows_no_other_p_values(one):
+    entry = one[0]["data"][0]
+    doubted = exchange_runs.finish([entry | {"structure": entry["structure"] | {"p_value": 0.004}}], control=True)
+    text = flat(printed(doubted))
+    assert "The tests side by side" not in text
+    assert "(not valid: a check failed) decision none: a check speaks against the assumptions" in text
+
+
 def test_shards_of_many_data_sets(many):
     drawn = exchange_plots.draw_shards(*many)
     visible = [axes for line in drawn.panels for axes in line if axes.get_visible()]

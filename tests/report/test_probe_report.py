@@ -143,7 +143,7 @@ def test_a_leak(leak):
         "· The score was chosen beforehand", "Flagged by step 10,000", "The 10 most extreme of 14.", "s-9 1.227",
     ):  # fmt: skip
         assert words in text, words
-    alarm, flagged = text.split("Assumptions of the flagged suspects")
+    alarm, flagged = text.split("Assumptions of the guarantee of flagged suspects")
     assert "· Suspects and references are exchangeable" in alarm.partition("Assumptions of the guarantee")[2]
     assert flagged.startswith(" · Suspects and references are exchangeable · The score was chosen beforehand")
     assert "s-10" not in text

@@ -20,7 +20,7 @@ report/owner.py: _NULLS 2, _TERMS 5, owner_report 2, _facts 8, _drawn 3, _how_to
 report/paraphrase.py: next_command 1, paraphrase_report 2, _facts 2
 report/power.py: _CRITERIA 1, _INTERVAL 1, power_plan_report 2, exchange_plan_report 3, _found 3, _smallest 1,
   _cheapest 3, _caption 1, _expected_first 1, _GUIDE 3, _TERMS 6, _TERMS_OF_ORDER 6
-report/probe.py: probe_report 4, _facts 5, _schedule 2, _last_look 4, _looks 5, _flagged 1, _TERMS 5, _FDR 1,
+report/probe.py: probe_report 5, _facts 5, _schedule 2, _last_look 4, _looks 5, _flagged 1, _TERMS 5, _FDR 1,
   _GUARANTEED 1, _CANARY 1, _how_to_read 7
 report/probe_plots.py: _legend 1, draw 3
 report/sections.py: caveats 1, Table 1, to_repeat 2, _SYMBOLS 6
