@@ -129,10 +129,14 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
     guarantee, rejected = result["guarantee"], sum(entry["rejected"] for entry in result["data"])
     tested = sum(is_known(entry["p_value"]) for entry in result["data"])
     of = f"{tested} data set{'' if tested == 1 else 's'}"
+    bounded = (
+        "the expected fraction of data sets without such a dependence among them"
+        if len(rows) > 1
+        else "the probability of such a result, of log-probabilities that do not depend on it,"
+    )
     verdict = (
-        f"Evidence at level {level} that the log-probabilities of {rejected} of {of} depend on the published order. If "
-        "the assumptions hold, log-probabilities that depend on no published order give any such result with a "
-        f"probability of at most {level}."
+        f"Evidence at level {level} that the log-probabilities of {rejected} of {of} depend on the published order. "
+        f"If the assumptions hold, {bounded} is at most {level}."
         if rejected
         else f"No dependence on the published order was found in {of} at level {level}. That does not show absence "
         "from the training data."

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import pathlib
 import shlex
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tdd.audit.paraphrase import EXAMPLES, TABLE
-from tdd.report.sections import Column, Facts, Points, Report, Row, Section, Table
+from tdd.report.sections import Column, Facts, Points, Report, Row, Section, Table, guide
 from tdd.runs.folder import read_file
 from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
 _SHOWN = 400
+_GUIDE = (
+    "An audit by ktd compares the score of each text with those of its paraphrases. This page shows how they were "
+    "written; it says nothing about training.",
+    "Read the first texts beside their paraphrases: each should say the same in other words, in a similar length.",
+    "The audited model must not write the paraphrases: it may find its own words likely.",
+)
 
 
 def read_rows(folder: pathlib.Path, run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -46,7 +53,7 @@ def paraphrase_report(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]],
       rows: First rows of its table.
       folder: Where the run is.
     """
-    sections: list[Section] = [Points("What this run does not establish", tuple(run["open_points"]))]
+    sections: list[Section] = [guide(_GUIDE), Points("What this run does not establish", tuple(run["open_points"]))]
     if run["warnings"]:
         sections.insert(0, Points("Warnings", tuple(run["warnings"]), "warning"))
     names = ("5%", "median", "95%")
@@ -63,7 +70,10 @@ def paraphrase_report(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]],
         )
         for one in run["result"]
     )
-    note = "Quantiles: words of the paraphrase over those of the text. Copies: the text itself. Cut: at max_tokens."
+    note = (
+        "5%, median and 95%: quantiles of the number of words of a paraphrase, divided by that of its text. Copies: "
+        "paraphrases that are the text itself. Cut: those that reached max_tokens."
+    )
     shown = (Column("id"), Column("version"), Column("text"))
     sections += [
         Table("Lengths and copies", columns, lines, note),
@@ -87,11 +97,18 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + " ..."
 
 
+def _known_by(writer: Mapping[str, Any]) -> str:
+    """What identifies the paraphraser: its hash, or the host of a service; plain http is for machines nearby."""
+    if "address" not in writer:
+        return f"sha256 {writer['sha256']}"
+    address = urllib.parse.urlsplit(writer["address"])
+    return f"address {address.hostname}" if address.scheme == "https" else "address in run.json"
+
+
 def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     options, writer, source = run["options"], run["paraphraser"], run["inputs"]["texts"]
-    known = "address" if "address" in writer else "sha256"
     return [
-        ("model", f"{options['model']} ({writer['kind']}; {known} {writer[known]})"),
+        ("model", f"{options['model']} ({writer['kind']}; {_known_by(writer)})"),
         ("prompt", options["prompt"]),
         ("decoding", ", ".join(f"{name} {value}" for name, value in options["decoding"].items() if value is not None)),
         ("seed", str(options["seed"])),
