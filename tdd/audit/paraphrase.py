@@ -388,6 +388,6 @@ def _record(
             "result": result,
             "warnings": warnings,
             "open_points": [_EXCHANGEABLE, *([_NEAR] if "beams" in options["decoding"] else [])],
-            "outcome": f"{len(rows)} texts, {options['versions']} paraphrases each",
+            "outcome": f"{len(rows)} texts, {options['versions']} paraphrase{'s' * (options['versions'] > 1)} of each",
         }
     )

@@ -418,7 +418,10 @@ def test_the_command(service, tmp_path, capsys):
     command += ["--prompt", "again: {text}", "--out", str(tmp_path / "run")]
     assert main([*command, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["outcome"] == "3 texts, 1 paraphrases each"
+    assert told["outcome"] == "3 texts, 1 paraphrase of each"
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "writer (chat completions; address in run.json)" in page
+    assert service.address not in page
     assert main(command) == 0
     assert "paraphrase_1: 3 texts, length 1.12, 1.12, 1.12 of the text" in capsys.readouterr().out.replace("\n", " ")
     assert len(service.requests) == 3

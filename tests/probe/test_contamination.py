@@ -128,7 +128,7 @@ def test_looks_off_the_schedule_are_marked(by_reference, tmp_path):
     assert "due at step 20" in watch.history[2].warnings[0]
     watch.save(tmp_path)
     points = json.loads((tmp_path / "run.json").read_text())["open_points"]
-    assert any(point.startswith("1 looks are off the schedule of 10 steps, the first at step 30") for point in points)
+    assert any(point.startswith("1 look is off the schedule of 10 steps, the first at step 30") for point in points)
 
 
 def test_a_clean_run_is_silent(by_reference):
