@@ -29,8 +29,8 @@ _SYMBOLS = {
     "k": "number of knockoffs of an item",
     "P": "probability",
     "p": "the p-value",
-    "finite-sample": "at any size of the data",
-    "asymptotic": "in the limit of much data",
+    "finite-sample": "at any number of items",
+    "asymptotic": "in the limit of many items",
 }
 _HIGHEST = 4
 _EXCERPT = 40
