@@ -161,7 +161,7 @@ def _decided(run: Mapping[str, Any]) -> Facts:
         count = _count(decision["num_calibration"], decision["num_missing_calibration"])
         rows.append((what, f"{count}, given as known {_KNOWN[decision['null']]}{' of every model' if models else ''}"))
     if not stands:
-        return Facts("What was decided", (*rows, ("selected", "no verdict: see above")))
+        return Facts("Method and counts", (*rows, ("selected", "no verdict: see above")))
     rows.append(("selected", str(decision["num_selected"])))
     rows.append(("adjusted p-values", _LEVELS[guarantee["levels"]]))
     if decision["num_selected"] and decision["threshold"]:
@@ -172,7 +172,7 @@ def _decided(run: Mapping[str, Any]) -> Facts:
         power = "undefined: nothing to find" if truth["power"] is None else f"{truth['power']:.3f}"
         errors = f"{truth['num_false']} {_errors(decision)} selected (FDP {truth['fdp']:.3f}), power {power}"
         rows.append(("against the known truth", errors))
-    return Facts("What was decided", tuple(rows))
+    return Facts("Method and counts", tuple(rows))
 
 
 def _procedure(run: Mapping[str, Any]) -> str:
@@ -237,8 +237,8 @@ def _how_to_read(run: Mapping[str, Any]) -> Help:
             *compared,
             "This says nothing about whether any candidate was trained on.",
             "The assumptions below are those that a verdict would need.",
-            "If the data are corrected, correct calibration items and candidates by one rule. Checks say nothing about "
-            "data that were changed again and again until they passed.",
+            "To get a verdict, prepare calibration items and candidates by one rule, as the warnings say, and repeat "
+            "the command at the end of this page. Do so once: data that were changed until they passed are not checked.",
         ]
         return Help("How to read this", tuple(("", line) for line in lines))
     lines = ["The text below the title is the verdict. It holds only if the assumptions below hold.", *compared]
@@ -257,7 +257,7 @@ def _how_to_read(run: Mapping[str, Any]) -> Help:
     if decision["num_selected"]:
         lines.append(
             "Let someone who knows the material look at some of the selected items. If they share a topic, date or "
-            "source that the other candidates lack, that may be what was found."
+            "source that the other candidates lack, the score may have found that instead of training data."
         )
     return Help("How to read this", tuple(("", line) for line in lines))
 

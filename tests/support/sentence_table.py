@@ -77,7 +77,7 @@ claim storey/plus-one
   report/audit.py:_selected | If the assumptions hold,
   report/audit.py:_selected |  The last column is
   report/audit.py:demo_table | Each row is one score
-  audit/assemble.py:warnings_of | selected candidates have p-values
+  audit/assemble.py:warnings_of | some selected candidates have p-values
 test statistical/test_bounds.py::test_bounds_hold_for_all_cuts_together
   report/audit.py:_pictures | Upper bound on the false discovery
   report/audit.py:_bounds | Bounds that hold for
