@@ -239,8 +239,8 @@ def _warning(found: Sequence[FoundMark], counts: tuple[int, int]) -> str:
         ]
         parts.append(_counts(one, counts, *shown))
     return (
-        f"{_UNLIKE}{'. '.join(parts)}. A mark that one side has moves all scores of that side: prepare the calibration items again from their "
-        "source, by the program that made the candidates"
+        f"{_UNLIKE}{'. '.join(parts)}. A mark that one side has moves all scores of that side: prepare the calibration "
+        "items again from their source, by the program that made the candidates"
     )
 
 
