@@ -238,7 +238,8 @@ def _how_to_read(run: Mapping[str, Any]) -> Help:
             "This says nothing about whether any candidate was trained on.",
             "The assumptions below are those that a verdict would need.",
             "To get a verdict, prepare calibration items and candidates by one rule, as the warnings say, and repeat "
-            "the command at the end of this page. Do so once: for data changed until they pass, the checks say nothing.",
+            "the command at the end of this page. Do so once: checks say nothing about data that were changed until "
+            "they passed.",
         ]
         return Help("How to read this", tuple(("", line) for line in lines))
     lines = ["The text below the title is the verdict. It holds only if the assumptions below hold.", *compared]
