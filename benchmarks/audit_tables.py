@@ -19,6 +19,7 @@ __all__ = [
     "rules",
     "scores",
     "table",
+    "training_sets",
     "wikimia",
     "with_error",
 ]
@@ -279,9 +280,40 @@ def joint_synthetic(result: Results) -> str:
         "joint procedures at 3; rows of other numbers n of calibration items have two models, at signal 4. Union and "
         "intersection are of one Storey-BH a model, unless BH is named: JECS's eq. 5 says BH, and its table 1 has what "
         "Storey-BH gives at signal 2. JECS selects nothing there, and no signal gives the JECS row of that table (GCR "
-        ".038, .087, .162)."
+        ".038, .087, .162). `tdd study jecs-compositions` has all of them at signals 2, 3 and 4."
     )
     return f"{text}\n\n{table(['μ', 'n', 'procedure', 'α', 'GCR ± s.e.', 'power ± s.e.'], rows)}"
+
+
+def training_sets(result: Results) -> str:
+    """KTD's dilution and imbalance under fine-tuned models, and the levels that studies of training sets promise."""
+    parts = [
+        "**A part of the training set tested, or few members.** "
+        f"{result['models']} models of each design, fine-tuned on {result['members']} texts; as many non-members, "
+        f"{result['knockoffs']} paraphrases of each text, random halves, {result['repetitions']:,} repetitions "
+        f"(`{result['command']}`). `ktd-dilution` tests one in so many candidates, `ktd-imbalance` leaves out members "
+        "beyond the ratio. FDP ± s.e. over models / power. Originals and their paraphrases are not exchangeable, "
+        "versions of which one is drawn are."
+    ]
+    alphas = sorted({row["alpha"] for row in result["rows"]})
+    for study, heading in (("ktd-dilution", "one tested in"), ("ktd-imbalance", "members / non-members")):
+        cells: dict[tuple[Any, ...], list[str]] = {}
+        for row in result["rows"]:
+            if row["study"] == study:
+                cell = f"{with_error(row['fdr'], row['fdr_se'] or 0)} / {row['power']:.3f}"
+                cells.setdefault((row["design"], row["method"], f"{row['value']:g}"), []).append(cell)
+        header = ["text", "rule", heading, *(f"α = {alpha:g}" for alpha in alphas)]
+        parts.append(table(header, [[*key, *values] for key, values in cells.items()]))
+    parts.append(
+        "Levels that the studies promise for synthetic data: values above their bound by more than three standard "
+        "errors, and the highest value, in standard errors above its bound."
+    )
+    rows = [
+        [row["study"], f"{row['repetitions']:,}", str(row["promised"]), str(row["above"]), f"{row['highest']:.1f}"]
+        for row in result["levels"]
+    ]
+    parts.append(table(["study", "repetitions a cell", "promised", "above", "highest"], rows))
+    return "\n\n".join(parts)
 
 
 def rules(result: Results) -> str:
