@@ -287,29 +287,32 @@ def joint_synthetic(result: Results) -> str:
 
 def training_sets(result: Results) -> str:
     """KTD's dilution and imbalance under fine-tuned models, and the levels that studies of training sets promise."""
+    alpha = max(row["alpha"] for row in result["rows"])
+    shown = [row for row in result["rows"] if row["alpha"] == alpha]
+    error = max(row["fdr_se"] or 0 for row in shown)
     parts = [
         "**A part of the training set tested, or few members.** "
         f"{result['models']} models of each design, fine-tuned on {result['members']} texts; as many non-members, "
         f"{result['knockoffs']} paraphrases of each text, random halves, {result['repetitions']:,} repetitions "
         f"(`{result['command']}`). `ktd-dilution` tests one in so many candidates, `ktd-imbalance` leaves out members "
-        "beyond the ratio. FDP ± s.e. over models / power. Originals and their paraphrases are not exchangeable, "
-        "versions of which one is drawn are."
+        f"beyond the ratio. FDP / power at level {alpha:g}; standard errors of the FDP over models at most "
+        f"{error:.3f}. Originals and their paraphrases are not exchangeable, versions of which one is drawn are."
     ]
-    alphas = sorted({row["alpha"] for row in result["rows"]})
-    for study, heading in (("ktd-dilution", "one tested in"), ("ktd-imbalance", "members / non-members")):
-        cells: dict[tuple[Any, ...], list[str]] = {}
-        for row in result["rows"]:
+    for study, words in (("ktd-dilution", "one tested in {:g}"), ("ktd-imbalance", "ratio {:g}")):
+        cells: dict[tuple[str, str], dict[str, str]] = {}
+        for row in shown:
             if row["study"] == study:
-                cell = f"{with_error(row['fdr'], row['fdr_se'] or 0)} / {row['power']:.3f}"
-                cells.setdefault((row["design"], row["method"], f"{row['value']:g}"), []).append(cell)
-        header = ["text", "rule", heading, *(f"α = {alpha:g}" for alpha in alphas)]
-        parts.append(table(header, [[*key, *values] for key, values in cells.items()]))
+                heading, cell = words.format(row["value"]), f"{row['fdr']:.3f} / {row['power']:.3f}"
+                cells.setdefault((row["design"], row["method"]), {})[heading] = cell
+        header = ["text", "rule", *next(iter(cells.values()))]
+        parts.append(table(header, [[*key, *values.values()] for key, values in cells.items()]))
+        parts.append(f"![Versions drawn at random, one model: {study}](results/figures/{study}-model.png)")
     parts.append(
         "Levels that the studies promise for synthetic data: values above their bound by more than three standard "
-        "errors, and the highest value, in standard errors above its bound."
+        "errors, and the highest value, divided by its bound."
     )
     rows = [
-        [row["study"], f"{row['repetitions']:,}", str(row["promised"]), str(row["above"]), f"{row['highest']:.1f}"]
+        [row["study"], f"{row['repetitions']:,}", str(row["promised"]), str(row["above"]), f"{row['highest']:.3f}"]
         for row in result["levels"]
     ]
     parts.append(table(["study", "repetitions a cell", "promised", "above", "highest"], rows))
