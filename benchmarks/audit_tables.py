@@ -286,7 +286,7 @@ def joint_synthetic(result: Results) -> str:
 
 
 def training_sets(result: Results) -> str:
-    """KTD's dilution and imbalance under fine-tuned models, and the levels that studies of training sets promise."""
+    """KTD's dilution and imbalance under fine-tuned models, and the levels that named studies promise."""
     alpha = max(row["alpha"] for row in result["rows"])
     shown = [row for row in result["rows"] if row["alpha"] == alpha]
     error = max(row["fdr_se"] or 0 for row in shown)

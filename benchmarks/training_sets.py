@@ -1,11 +1,11 @@
-"""KTD's figures 9 and 10 under fine-tuned models, and the levels that the studies of training sets promise.
+"""KTD's figures 9 and 10 under fine-tuned models, and the levels that six named studies promise.
 
 Small models are fine-tuned on texts of the laboratory's grammar; as many others are non-members. KTD tests a part of
 its training set (`ktd-dilution`), or few members among many non-members (`ktd-imbalance`): both studies leave out
 candidates of the table of scores. With the design "original" the audited text is the document itself, as in the paper;
 with "drawn" it is one of its k + 1 versions at random, and those of a non-member are exchangeable.
 
-Then every level that a study promises for synthetic data is measured: how many values there are, how many are above
+Then every level that the six promise for synthetic data is measured: how many values there are, how many are above
 their bound by more than three standard errors, and the highest. The folder keeps what is finished.
 
     python -m benchmarks.training_sets [--models 3] [--repetitions 100000] [--folder training-sets]
