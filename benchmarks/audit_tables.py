@@ -19,6 +19,7 @@ __all__ = [
     "rules",
     "scores",
     "table",
+    "training_sets",
     "wikimia",
     "with_error",
 ]
@@ -279,9 +280,43 @@ def joint_synthetic(result: Results) -> str:
         "joint procedures at 3; rows of other numbers n of calibration items have two models, at signal 4. Union and "
         "intersection are of one Storey-BH a model, unless BH is named: JECS's eq. 5 says BH, and its table 1 has what "
         "Storey-BH gives at signal 2. JECS selects nothing there, and no signal gives the JECS row of that table (GCR "
-        ".038, .087, .162)."
+        ".038, .087, .162). `tdd study jecs-compositions` has all of them at signals 2, 3 and 4."
     )
     return f"{text}\n\n{table(['μ', 'n', 'procedure', 'α', 'GCR ± s.e.', 'power ± s.e.'], rows)}"
+
+
+def training_sets(result: Results) -> str:
+    """KTD's dilution and imbalance under fine-tuned models, and the levels that named studies promise."""
+    alpha = max(row["alpha"] for row in result["rows"])
+    shown = [row for row in result["rows"] if row["alpha"] == alpha]
+    error = max(row["fdr_se"] or 0 for row in shown)
+    parts = [
+        "**A part of the training set tested, or few members.** "
+        f"{result['models']} models of each design, fine-tuned on {result['members']} texts; as many non-members, "
+        f"{result['knockoffs']} paraphrases of each text, random halves, {result['repetitions']:,} repetitions "
+        f"(`{result['command']}`). `ktd-dilution` tests one in so many candidates, `ktd-imbalance` leaves out members "
+        f"beyond the ratio. FDP / power at level {alpha:g}; standard errors of the FDP over models at most "
+        f"{error:.3f}. Originals and their paraphrases are not exchangeable, versions of which one is drawn are."
+    ]
+    for study, words in (("ktd-dilution", "one tested in {:g}"), ("ktd-imbalance", "ratio {:g}")):
+        cells: dict[tuple[str, str], dict[str, str]] = {}
+        for row in shown:
+            if row["study"] == study:
+                heading, cell = words.format(row["value"]), f"{row['fdr']:.3f} / {row['power']:.3f}"
+                cells.setdefault((row["design"], row["method"]), {})[heading] = cell
+        header = ["text", "rule", *next(iter(cells.values()))]
+        parts.append(table(header, [[*key, *values.values()] for key, values in cells.items()]))
+        parts.append(f"![Versions drawn at random, one model: {study}](results/figures/{study}-model.png)")
+    parts.append(
+        "Levels that the studies promise for synthetic data: values above their bound by more than three standard "
+        "errors, and the highest value, divided by its bound."
+    )
+    rows = [
+        [row["study"], f"{row['repetitions']:,}", str(row["promised"]), str(row["above"]), f"{row['highest']:.3f}"]
+        for row in result["levels"]
+    ]
+    parts.append(table(["study", "repetitions a cell", "promised", "above", "highest"], rows))
+    return "\n\n".join(parts)
 
 
 def rules(result: Results) -> str:

@@ -246,6 +246,7 @@ _MEASURED: dict[str, Callable[[Results], str]] = {
     "booktection_estimates": audit_tables.estimates,
     "booktection_combined": audit_tables.combined,
     "jecs_synthetic": audit_tables.joint_synthetic,
+    "training_sets": audit_tables.training_sets,
     "rules": audit_tables.rules,
     "exact_null": audit_tables.exact_null,
     "scores": audit_tables.scores,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -73,7 +74,8 @@ def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """
     precision = full_precision(left, right)
     exact = functools.partial(jnp.einsum, subscripts, precision=precision, preferred_element_type=jnp.float32)
-    if precision is None or left.dtype != right.dtype or not all_gpus_since_ampere():
+    parts = precision is not None and left.dtype == right.dtype and all_gpus_since_ampere()
+    if not parts or _has_one_row(subscripts, left, right):
         return exact(left, right)
     in_parts = functools.partial(
         jnp.einsum,
@@ -82,6 +84,19 @@ def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
         preferred_element_type=jnp.float32,
     )
     return lax.platform_dependent(left, right, cuda=in_parts, default=exact)
+
+
+def _has_one_row(subscripts: str, left: jax.Array, right: jax.Array) -> bool:
+    """Whether a factor is a vector beside the axes that both have.
+
+    XLA makes such a product of parts without matrix units, and rounds each product of two numbers to bfloat16.
+    """
+    of_left, of_right = subscripts.partition("->")[0].split(",")
+    free = [
+        math.prod(size for axis, size in zip(own, factor.shape, strict=True) if axis not in other)
+        for own, other, factor in ((of_left, of_right, left), (of_right, of_left, right))
+    ]
+    return 1 in free
 
 
 def full_precision(*factors: jax.Array) -> lax.Precision | None:

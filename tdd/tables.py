@@ -21,8 +21,9 @@ from tdd.texts.rows import Place, Rows, is_absent, number_of
 from tdd.validate import InputError, as_names, some
 from tdd.validate.options import KnownFields
 
-Role = Literal["calibration", "candidate", "member"]
-"""The role of an item: calibration under the null, a decision, known membership (for the moment estimate)."""
+Role = Literal["calibration", "candidate", "member", "nonmember"]
+"""The role of an item: calibration under the null, a decision, known membership (for the moment estimate), or known
+non-membership (for thresholds of the highest accuracy, beside calibration on members)."""
 
 _HASHED_TOGETHER = 2**16
 _SHOWN = 8
@@ -77,6 +78,7 @@ class RoleOptions(TypedDict, total=False):
     calibration_role: str
     candidate_role: str | None
     member_role: str | None
+    nonmember_role: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +89,13 @@ class Roles(KnownFields):
     calibration_role: str = "calibration"
     candidate_role: str | None = "candidate"
     member_role: str | None = None
+    nonmember_role: str | None = None
 
     def words(self) -> dict[str, str | None]:
-        """Role -> its word; None for what is nothing else. Known members are there only where they have a word."""
+        """Role -> its word; None for what is nothing else. Known items are there only where they have a word."""
+        known = {"member": self.member_role, "nonmember": self.nonmember_role}
         words = {"calibration": self.calibration_role, "candidate": self.candidate_role}
-        return words if self.member_role is None else words | {"member": self.member_role}
+        return words | {role: word for role, word in known.items() if word is not None}
 
 
 def load_score_table(
@@ -136,6 +140,7 @@ def load_score_table(
         - calibration_role: word of calibration items in that column ("calibration").
         - candidate_role: word of candidates ("candidate"), or None: every row that is nothing else.
         - member_role: word of known members, or None: there are none.
+        - nonmember_role: word of known non-members beside calibration items that are members, or None.
 
     Returns:
       The table; separate tables are joined in the order candidates, calibration, members.

@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 
 os.environ.setdefault("TDD_COMPILATION_CACHE", "0")  # tests leave nothing in the user's folders
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # workers share an accelerator
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of workers and child processes: two threads of small products wait
 os.environ.pop("COLUMNS", None)  # pytest-xdist passes its own to the workers; commands print as wide as it says
 

@@ -246,15 +246,15 @@ def warnings_of(
     divided = decision.proportion > 0 and not decision.statistic.size
     if stands and decision.num_selected and decision.threshold > decision.alpha and divided:
         found, single, remedy = (
-            ("members", "a member", ". ptdi:proportion=none selects no such item")
+            ("members", "a member", ". With ptdi:proportion=none no such candidate is selected")
             if decision.null == "nonmember"
             else ("clean", "clean", "")
         )
         warnings.append(
-            f"selected candidates have p-values up to {decision.threshold:.2g}: the procedure estimates that a "
-            f"fraction of {decision.proportion:.2f} of the candidates are {found} and multiplies the p-values by the "
-            "remaining fraction, so that adjusted p-values can be below them. The list as a whole keeps its error "
-            f"rate; a single item with a large p-value is not shown to be {single}{remedy}"
+            f"some selected candidates have p-values above the level, up to {decision.threshold:.2g}: the procedure "
+            f"estimates that {decision.proportion:.0%} of the candidates are {found}, which is no lower bound, and "
+            f"multiplies all p-values by the other {1 - decision.proportion:.0%}. The list as a whole keeps its error "
+            f"rate; by itself, such a p-value is no evidence that its candidate is {single}{remedy}"
         )
     if decision.guarantee.kind == "asymptotic":
         warnings.append(f"the guarantee of {decision.method} is asymptotic: not proven for finite samples")
@@ -280,7 +280,7 @@ def _outcome(
     if failed:
         return (
             f"No verdict: {'; '.join(failed)}. What the procedure selected is in items.csv; its error rate is unknown, "
-            "so it is not a result. The warnings say more."
+            "so it is not a result. The warnings give the details."
         )
     untested = (
         f"Not tested: {'; '.join(unchecked)}. That calibration items are like the candidates rests on the word of "
@@ -299,7 +299,7 @@ def _of_set(decision: Decision, bounds: SimultaneousBounds) -> str:
     what = "were in the training data" if decision.null == "nonmember" else "are clean"
     return (
         f"If the assumptions hold, at least {least} of the {m} candidates ({least / m:.0%}) {what}, with confidence "
-        f"{100 * (1 - bounds.delta):g}%. Which ones is a separate question: "
+        f"{100 * (1 - bounds.delta):g}%. This does not say which. Separately, "
     )
 
 

@@ -38,8 +38,8 @@ _MAX_FEATURES = 50_000
 _FORM_SCALE = 0.1
 _MAX_STEPS = 100
 _OF_AN_AUDIT = (
-    ". The error rate holds only if calibration items are exchangeable with the candidates under the null. If only the "
-    "other candidates differ in content, it holds, but content may be what the score detects"
+    ". If the candidates for which the null hypothesis is true are like the calibration items, and only the others "
+    "differ, the error rate holds; but then the score may detect what these are about instead of training"
 )
 _TOLERANCE = 1e-4
 
@@ -257,9 +257,9 @@ def _warning(features: str, auc: float, threshold: float, p_value: float, level:
     how = "slightly" if auc < 0.6 else "clearly" if auc < 0.8 else "grossly"
     return (
         f"{roles[0]} and {roles[1]} differ {how} even without the model: {features} alone tell them "
-        f"apart with AUC {auc:.3f} (0.5 is chance; values above {threshold:.3f} are significant at level "
-        f"{100 * level:.3g}%; p = {p_value:.3g}). Low scores may then come from a difference of date, source or format "
-        f"instead of training{_OF_AN_AUDIT if roles == ROLES else ''}"
+        f"apart with AUC {auc:.3f} (0.5 is chance, 1 is always right; values above {threshold:.3f} are significant at "
+        f"level {100 * level:.3g}%; p = {p_value:.3g}). Low scores may then come from a difference of date, source or "
+        f"format instead of training{_OF_AN_AUDIT if roles == ROLES else ''}"
     )
 
 

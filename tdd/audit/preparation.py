@@ -243,8 +243,8 @@ def _warning(found: Sequence[FoundMark], counts: tuple[int, int], roles: tuple[s
         ]
         parts.append(_counts(one, counts, roles, *shown))
     return (
-        f"{_UNLIKE.format(*roles)}{'. '.join(parts)}. Such a mark moves every score: prepare the {roles[0]} again from "
-        f"their source, by the program that made the {roles[1]}"
+        f"{_UNLIKE.format(*roles)}{'. '.join(parts)}. A mark that one side has moves all scores of that side: prepare "
+        f"the {roles[0]} again from their source, by the program that made the {roles[1]}"
     )
 
 

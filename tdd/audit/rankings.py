@@ -65,8 +65,8 @@ def rankings(
     Args:
       results: model -> [m] its result on every item, higher = better, NaN where it has none. Items without a result of
         every model count in no mean.
-      selections: set in words -> [m] bool. Those of the paper's table 2 are `tdd.study.baselines.threshold` of each
-        detector, which needs validation items of both kinds.
+      selections: set in words -> [m] bool, as those of the paper's table 2, `tdd.study.baselines.threshold` of each
+        detector, which `tdd.select` makes where there are known items of both kinds.
       labels: [m] 1 contaminated, 0 clean, -1 unknown. Where all are known, the truly clean items are a set too, and the
         reference.
     """

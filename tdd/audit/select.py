@@ -22,7 +22,7 @@ from tdd.runs.folder import Audit, fingerprint, open_run_folder, plain
 from tdd.tables import Role, RoleOptions, ScoreTable, load_score_table
 from tdd.validate import InputError, as_names
 
-_ROLES: tuple[Role, ...] = ("candidate", "calibration", "member")
+_ROLES: tuple[Role, ...] = ("candidate", "calibration", "member", "nonmember")
 
 
 def select(
@@ -57,13 +57,16 @@ def select(
       knockoffs: columns with the scores of each item's knockoffs ("ktd").
       results: columns with the result of each of several models on every candidate, higher = better, for a method that
         finds clean items: the report then ranks the models on all candidates, on the selected ones and on those that
-        each detector selects alone (`tdd.audit.rankings`).
+        each detector selects alone (`tdd.audit.rankings`). With known clean items beside the calibration items
+        (`nonmember_role`), also on those that each detector keeps by its threshold of the highest accuracy, the
+        baselines of TD4Eval's tables 2 and 8 to 11, for which no error rate is controlled.
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       out: run folder to write.
       seed: of random choices and simulated bounds; None is 0, and for a randomised rule a draw from the operating
         system, which `run["seed"]` records and a run in the same folder takes again.
-      **columns: passed to `load_score_table` (role_field, calibration, label_field, higher_is_member, ...).
+      **columns: passed to `load_score_table` (role_field, calibration, label_field, higher_is_member, nonmember_role,
+        ...).
 
     Returns:
       `Audit`.
@@ -91,6 +94,7 @@ def select(
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
     ids = np.asarray(table.ids, dtype=object)
     check_known_labels(table.labels[calibration], ids[calibration], procedure.null)
+    _check_clean(table, names, results, columns.get("nonmember_role"))
     if "members" in procedure.needs and not table.rows("member").size:
         raise InputError(f"method {procedure.label!r} needs known members; give a table of members or a member role")
     tables = {role: {name: table.values(name, role) for name in table.scores} for role in _ROLES}
@@ -126,7 +130,8 @@ def select(
     audit = assemble(choices, evidence, items, options=options, inputs=inputs)
     if results and audit.verdict_stands:
         of_models = {one: tables["candidate"][one] for one in results}
-        audit = _ranked(audit, evidence, names, of_models, items.labels, alpha)
+        clean = {one: tables["nonmember"][one] for one in names if table.rows("nonmember").size}
+        audit = _ranked(audit, evidence, names, of_models, items.labels, alpha, clean)
     if out is not None:
         identity = fingerprint({"inputs": table.sha256, "seed": choices.seed, **options})
         open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}", choices.drawn)
@@ -195,6 +200,23 @@ def _check_results(results: Sequence[str], procedure: Procedure, others: Sequenc
         )
 
 
+def _check_clean(table: ScoreTable, names: Sequence[str], results: Sequence[str], word: str | None) -> None:
+    """Check that known non-members, if their role has a word, are there, scored, used, and none by their labels."""
+    if word is None:
+        return
+    clean = table.rows("nonmember")
+    if not results or not clean.size:
+        raise InputError(
+            f"nonmember_role={word!r} is for rows of the table of candidates and for results, which ranks models on "
+            f"what thresholds keep; there are {clean.size} such rows{'' if results else ' and no results'}"
+        )
+    for name in names:
+        if np.isnan(table.values(name, "nonmember")).all():
+            raise InputError(f"score column {name!r} has no value for any item with the role {word!r}")
+    if wrong := int((table.labels[clean] == 1).sum()):
+        raise InputError(f"{wrong} of {clean.size} items with the role {word!r} are labelled as members (label 1)")
+
+
 def _ranked(
     audit: Audit,
     evidence: Evidence,
@@ -202,19 +224,34 @@ def _ranked(
     results: Mapping[str, np.ndarray],
     labels: np.ndarray,
     alpha: float,
+    clean: Mapping[str, np.ndarray],
 ) -> Audit:
-    """The run with the models on what each detector selects alone, by Benjamini-Hochberg, and on the selection."""
+    """The run with the models on what each detector selects alone, by BH and by a threshold, and on the selection.
+
+    `clean` has the scores of known clean items, which thresholds need, by detector; it is empty without them.
+    """
     from tdd.procedures.p_values import conformal_p_values
     from tdd.procedures.testing import bh
 
-    alone = {}
+    alone, thresholds = {}, {}
     rows = map(np.atleast_2d, (evidence.calibration, evidence.scores))
     for detector, own, tested in zip(detectors, *rows, strict=True):
         real, present = ~np.isnan(own), ~np.isnan(tested)
         p = conformal_p_values(own, tested, null="member", calibration_mask=real, mask=present)
         alone[f"{detector} alone"] = np.asarray(bh(p, alpha, mask=present).reject)
+        if clean:
+            thresholds[f"{detector}, threshold (no guarantee)"] = _by_accuracy(own, clean[detector], tested)
+    alone |= thresholds
     ranked = rankings(results, {**alone, SELECTED: np.asarray(audit.items["selected"])}, labels)
     return dataclasses.replace(audit, run={**audit.run, "rankings": plain(ranked)})
+
+
+def _by_accuracy(members: np.ndarray, clean: np.ndarray, tested: np.ndarray) -> np.ndarray:
+    """[m] bool: candidates that look clean by the threshold of the highest accuracy on both kinds of known items."""
+    from tdd.study.baselines import threshold
+
+    own = np.concatenate([members, clean])
+    return np.asarray(threshold(own, np.arange(len(own)) >= len(members), tested, null="member").selected)
 
 
 def _check_columns(

@@ -210,6 +210,12 @@ def _add_select(commands: Any) -> None:
         metavar="WORD",
         help="known members, for proportion=moment or moment_paper (ptdi, ktd) and combined_score:learn_from=members",
     )
+    select.add_argument(
+        "--nonmember-role",
+        metavar="WORD",
+        help="known clean items, for --results: the report ranks the models also on what the threshold of the highest "
+        "accuracy keeps, a detector at a time; no error rate of these rows is controlled",
+    )
     select.add_argument("--label-field", metavar="FIELD", help="known truth: 1 member, 0 not, blank unknown")
     select.add_argument(
         "--group-field",
@@ -353,6 +359,7 @@ def _select(arguments: argparse.Namespace) -> int:
         "calibration_role": arguments.calibration_role or "calibration",
         "candidate_role": arguments.candidate_role or (None if arguments.calibration_role else "candidate"),
         "member_role": arguments.member_role,
+        "nonmember_role": arguments.nonmember_role,
         "id_field": arguments.id_field,
         "label_field": arguments.label_field,
         "group_field": arguments.group_field,

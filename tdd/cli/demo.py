@@ -33,11 +33,13 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    from tdd.cli.machine import keep_compiled
     from tdd.demo.run import run_demo
     from tdd.report.audit import audit_report, demo_table
     from tdd.report.page import write_page
     from tdd.runs.display import PAGE
 
+    keep_compiled()
     files = None
     if arguments.retrain is not None:
         from tdd.cores import keep_memory

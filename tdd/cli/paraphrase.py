@@ -65,8 +65,10 @@ def _run(arguments: argparse.Namespace) -> None:
     import pathlib
 
     from tdd.audit.paraphrase import TABLE, paraphrase
+    from tdd.cli.machine import keep_compiled
     from tdd.texts import load_texts
 
+    keep_compiled()
     texts = load_texts(
         arguments.texts,
         text_field=arguments.text_field,

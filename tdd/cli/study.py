@@ -82,9 +82,11 @@ def _study_named(arguments: argparse.Namespace) -> None:
         raise InputError(f"--devices must be at least 1, got {arguments.devices}")
     set_host_device_count(arguments.devices)
 
+    from tdd.cli.machine import keep_compiled
     from tdd.study import named
     from tdd.study.named.driver import run_named_study, run_shard
 
+    keep_compiled()
     study = named.load(arguments.study)
     options = _options(arguments, study)
     if arguments.shard is not None:

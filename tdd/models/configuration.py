@@ -21,6 +21,9 @@ from tdd.validate.files import reading
 if TYPE_CHECKING:
     from tdd.models.quantised.schemes import Scheme
 
+_OLDEST = (5, 22, 2)
+"""The oldest transformers whose configurations were compared; pyproject.toml has the same bound."""
+
 _LAYER_COUNTS = ("n_layer", "num_layers", "num_hidden_layers", "attention_types")
 
 
@@ -48,6 +51,7 @@ def read_spec(folder: pathlib.Path) -> tuple[Family, DecoderSpec]:
     family = family_of_config(raw, str(path))
     from transformers import AutoConfig
 
+    _check_transformers()
     with reading(path, "a configuration that transformers accepts"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     # keys that transformers drops stay, so that a family can see whether they contradict
@@ -58,6 +62,19 @@ def read_spec(folder: pathlib.Path) -> tuple[Family, DecoderSpec]:
 
             raw, whole = text_part(raw), text_part(whole)
         return family, family.to_spec({**raw, **whole})
+
+
+def _check_transformers() -> None:
+    """Refuse a release that fills in other values than those that the families were compared with."""
+    from transformers import __version__ as installed
+
+    numbers = tuple(int(number) for number in re.findall(r"\d+", installed)[: len(_OLDEST)])
+    if numbers < _OLDEST:
+        needed = ".".join(map(str, _OLDEST))
+        raise InputError(
+            f"transformers {installed} is installed, and reads some configurations otherwise than {needed}, Gemma's "
+            f"activation for one; run pip install 'transformers>={needed}'"
+        )
 
 
 def quantisation_of(folder: pathlib.Path) -> Scheme | None:

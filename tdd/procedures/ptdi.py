@@ -30,8 +30,8 @@ WITH_MEMBERS = ("moment", "moment_paper")
 
 _EXCHANGEABLE = (
     "the calibration items are non-members of the training data",
-    "given the scores of the candidates that are members, calibration scores and the scores of non-member candidates "
-    "are exchangeable: items of the same kind, prepared and scored in the same way",
+    "calibration items and the candidates that are non-members are exchangeable, whatever the other candidates score: "
+    "they are of the same kind, prepared and scored in the same way, so that only chance tells their scores apart",
     CHOSEN_BEFOREHAND,
 )
 

@@ -55,9 +55,9 @@ _USERS = {
 
 _EXCHANGEABLE = (
     "the calibration items are members of the training data",
-    "given the scores of the clean candidates, the vectors of K scores of calibration items and of member candidates "
-    "are exchangeable: items of the same kind, prepared and scored in the same way; the detectors may depend on one "
-    "another in any way",
+    "calibration items and the candidates that are members, each with its K scores, are exchangeable, whatever the "
+    "clean candidates score: they are of the same kind, prepared and scored in the same way, so that only chance tells "
+    "their scores apart; the detectors may depend on one another in any way",
     "the detectors, alpha and every other option were chosen before any result was seen",
 )
 _FIXED = "the weights were fixed before the scores were seen"

@@ -149,7 +149,7 @@ def _decided(run: Mapping[str, Any]) -> Facts:
         count = _count(decision["num_calibration"], decision["num_missing_calibration"])
         rows.append((what, f"{count}, given as known {_KNOWN[decision['null']]}{' of every model' if models else ''}"))
     if not stands:
-        return Facts("What was decided", (*rows, ("selected", "no verdict: see above")))
+        return Facts("Method and counts", (*rows, ("selected", "no verdict: see above")))
     rows.append(("selected", str(decision["num_selected"])))
     rows.append(("adjusted p-values", _LEVELS[guarantee["levels"]]))
     if decision["num_selected"] and decision["threshold"]:
@@ -160,7 +160,7 @@ def _decided(run: Mapping[str, Any]) -> Facts:
         power = "undefined: nothing to find" if truth["power"] is None else f"{truth['power']:.3f}"
         errors = f"{truth['num_false']} {_errors(decision)} selected (FDP {truth['fdp']:.3f}), power {power}"
         rows.append(("against the known truth", errors))
-    return Facts("What was decided", tuple(rows))
+    return Facts("Method and counts", tuple(rows))
 
 
 def _procedure(run: Mapping[str, Any]) -> str:
@@ -217,8 +217,9 @@ def _how_to_read(run: Mapping[str, Any]) -> list[str]:
             *compared,
             "This says nothing about whether any candidate was trained on.",
             "The assumptions below are those that a verdict would need.",
-            "If the data are corrected, correct calibration items and candidates by one rule. Checks say nothing about "
-            "data that were changed again and again until they passed.",
+            "To get a verdict, prepare calibration items and candidates by one rule, as the warnings say, and repeat "
+            "the command at the end of this page. Do so once: checks say nothing about data that were changed until "
+            "they passed.",
         ]
     lines = ["The text below the title is the verdict. It holds only if the assumptions below hold.", *compared]
     if decision["guarantee"]["kind"] == "none":
@@ -236,7 +237,7 @@ def _how_to_read(run: Mapping[str, Any]) -> list[str]:
     if decision["num_selected"]:
         lines.append(
             "Let someone who knows the material look at some of the selected items. If they share a topic, date or "
-            "source that the other candidates lack, that may be what was found."
+            "source that the other candidates lack, the score may have found that instead of training data."
         )
     return lines
 
@@ -472,13 +473,20 @@ def _rankings(ranked: Mapping[str, Any]) -> Table:
     )
     labelled = ranked["rows"][0]["fdp"] is not None
     names = ("items", *(("contaminated",) if labelled else ()), "SRCC", *ranked["models"])
+    by_threshold = any(row["items"].endswith("threshold (no guarantee)") for row in ranked["rows"])
     return Table(
         "Ranks of the models by their mean results",
         (Column("on"), *(Column(name, number=True) for name in names)),
         rows,
         f"1 is the best. SRCC is Spearman's correlation with the ranking on {ranked['reference']}; no error rate of a "
-        "ranking is controlled.",
+        "ranking is controlled." + (_BY_THRESHOLD if by_threshold else ""),
     )
+
+
+_BY_THRESHOLD = (
+    " A threshold has the highest accuracy on the known members and non-members; no error rate of the items that it "
+    "keeps is controlled."
+)
 
 
 def _selected(run: Mapping[str, Any], items: Mapping[str, Any]) -> Table:

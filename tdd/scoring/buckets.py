@@ -18,7 +18,13 @@ STEP = 8
 """Bucket lengths are multiples of this."""
 MAX_BUCKETS = 8
 PRICE = 512
-"""Padded tokens that one more bucket, and so one more compilation, must save."""
+"""Padded tokens that one more bucket, and so one more compilation, must save: those of 130 million parameters on a
+CPU."""
+_COMPILATION = {"cpu": 7e10}
+_COMPILATION_ELSEWHERE = 1e15
+"""Multiplications that take about as long as one compilation."""
+_BESIDE = 2e6
+"""Multiplications of one token beside those with parameters, about."""
 _CALL = 16
 """A batch costs its tokens and the budget over this, however small it is."""
 _MAX_CANDIDATES = 256
@@ -56,6 +62,14 @@ def most_buckets(platform: str) -> int:
     return 3 * MAX_BUCKETS if platform == "cpu" else MAX_BUCKETS
 
 
+def bucket_price(num_parameters: int, platform: str) -> int:
+    """Padded tokens that take a model of so many parameters as long as one more compilation.
+
+    A small model is compiled for few shapes, though they waste tokens, and a large one for many.
+    """
+    return max(1, round(_COMPILATION.get(platform, _COMPILATION_ELSEWHERE) / (num_parameters + _BESIDE)))
+
+
 def gradient_budget(token_budget: int) -> int:
     """Tokens of a batch for gradients, half of the others': activations are kept for the backward pass."""
     return max(1, token_budget // 2)
@@ -84,6 +98,7 @@ def plan(
     *,
     token_budget: int,
     max_buckets: int = MAX_BUCKETS,
+    price: int = PRICE,
     limit: int | None = None,
     compiled: Mapping[int, int] | None = None,
 ) -> list[Batch]:
@@ -93,6 +108,7 @@ def plan(
       lengths: Pass -> [R] tokens of each row.
       token_budget: B T of a batch does not exceed this, unless one row alone does.
       max_buckets: Most different shapes.
+      price: Padded tokens that one more shape must save.
       limit: Longest sequence the model accepts; bucket lengths never exceed it.
       compiled: Shapes of earlier calls, length -> rows. They are taken again unless new ones cost less by a ninth.
 
@@ -101,7 +117,7 @@ def plan(
       once.
     """
     everything = np.concatenate([np.asarray(rows, np.int64) for rows in lengths.values()])
-    buckets = bucket_lengths(everything, max_buckets, price=PRICE, limit=limit)
+    buckets = bucket_lengths(everything, max_buckets, price=price, limit=limit)
     bucket_of = {kind: np.searchsorted(buckets, rows) for kind, rows in lengths.items()}
     batches = []
     for bucket, length in enumerate(buckets):
@@ -118,7 +134,7 @@ def plan(
     longer = {batch.length: batch.size for batch in batches if batch.length > max(compiled)}
     again = _in_shapes(lengths, {**compiled, **longer})
     new, old = (sum(batch.num_tokens + token_budget // _CALL for batch in found) for found in (batches, again))
-    return again if 8 * (old + PRICE * len(longer)) <= 9 * (new + PRICE * len(buckets)) else batches
+    return again if 8 * (old + price * len(longer)) <= 9 * (new + price * len(buckets)) else batches
 
 
 def _in_shapes(lengths: Mapping[str, np.ndarray], shapes: Mapping[int, int]) -> list[Batch]:

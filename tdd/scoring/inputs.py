@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
 
 from tdd.records import LanguageModel, Texts
@@ -36,6 +37,7 @@ class Deferred:
     """Parameters that are loaded when they are needed."""
 
     load: Callable[[], Any]
+    num_parameters: int = 0
 
 
 class Model(NamedTuple):
@@ -50,6 +52,12 @@ class Model(NamedTuple):
     def parameters(self) -> Any:
         """The parameters."""
         return self.params.load() if isinstance(self.params, Deferred) else self.params
+
+    def num_parameters(self) -> int:
+        """How many numbers the parameters hold, without loading them."""
+        if isinstance(self.params, Deferred):
+            return self.params.num_parameters
+        return sum(np.size(leaf) for leaf in jax.tree.leaves(self.params))
 
 
 @dataclasses.dataclass(frozen=True)

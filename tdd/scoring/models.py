@@ -73,7 +73,9 @@ def find_reference(given: Any, dtype: Any, where: Devices, *, deferred: bool) ->
         return find_model("reference", given, None, None, dtype, where).params
 
     model = find_model("reference", given, None, None, dtype, where)
-    return model._replace(params=Deferred(load_again)) if deferred and isinstance(given, (str, os.PathLike)) else model
+    if not deferred or not isinstance(given, (str, os.PathLike)):
+        return model
+    return model._replace(params=Deferred(load_again, model.num_parameters()))
 
 
 def check_references(references: Sequence[Any], audited: Any = None) -> None:

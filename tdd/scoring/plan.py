@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tdd.runs.shards import Shard
-from tdd.scoring.buckets import Batch, gradient_budget, most_buckets, plan
+from tdd.scoring.buckets import Batch, bucket_price, gradient_budget, most_buckets, plan
 from tdd.scoring.devices import Devices
 from tdd.scoring.inputs import DistinctRows, Model, PassInput, is_gradient
 from tdd.scoring.store import ScoreStore
@@ -78,6 +78,7 @@ class Planner:
         self, models: Mapping[str, Model], devices: Devices, budget: int, store: ScoreStore | None, *, alone: bool
     ) -> None:
         self._devices, self._budget, self._store, self._alone = devices, budget, store, alone
+        self._prices = {name: bucket_price(model.num_parameters(), devices.platform) for name, model in models.items()}
         self._prints: dict[str, str] = {}
         if store is not None:
             self._prints = {name: fingerprint(model.lm.spec, model.parameters()) for name, model in models.items()}
@@ -151,7 +152,8 @@ class Planner:
         """Batches of the rows that are planned together; their shapes are those of earlier blocks where that is no
         waste."""
         most = most_buckets(self._devices.platform)
-        planned = [_batches(inputs, masks, self._budget, most, self._compiled) for masks in plans]
+        prices = {name: self._prices[one.model] for name, one in inputs.items()}
+        planned = [_batches(inputs, masks, self._budget, most, prices, self._compiled) for masks in plans]
         for batch in itertools.chain(*planned[:1]):
             self._compiled.setdefault(_programs(inputs, batch.kind), {})[batch.length] = batch.size
         return [*itertools.chain(*planned)]
@@ -170,6 +172,7 @@ def _batches(
     chosen: Mapping[str, np.ndarray],
     budget: int,
     max_buckets: int,
+    prices: Mapping[str, int],
     compiled: Mapping[_Programs, Mapping[int, int]],
 ) -> list[Batch]:
     """Batches of the chosen rows of all passes; passes whose models accept the same length share their shapes, and so
@@ -186,6 +189,7 @@ def _batches(
             {name: lengths[name] for name in names},
             token_budget=gradient_budget(budget) if gradient else budget,
             max_buckets=max_buckets,
+            price=min(prices[name] for name in names),
             limit=limit,
             compiled=compiled.get((gradient, limit)),
         )

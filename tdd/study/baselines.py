@@ -1,4 +1,4 @@
-"""Rules that the papers compare their methods with, for studies only: none controls an error rate.
+"""Rules that the papers compare their methods with, for studies and rankings of models: none controls an error rate.
 
 A threshold from labelled validation items guarantees nothing for the candidates. A union of one selection a model holds
 items that another model was trained on; an intersection removes right selections faster than those, and the fraction of

@@ -9,7 +9,6 @@ from scipy import stats
 import tdd
 from tdd.audit.rankings import CLEAN, rankings, spearman
 from tdd.cli import main
-from tdd.study.baselines import threshold
 
 ALPHA, N, M = 0.2, 60, 90
 DETECTORS = ("loss", "lowercase", "zlib", "grad_norm", "min_k", "min_k_plus_plus")
@@ -67,27 +66,67 @@ def test_the_six_detectors_and_the_selection_rank_the_models(columns):
     assert rows["all items"]["srcc"] < rows["the selection"]["srcc"]
 
 
-def test_thresholds_of_the_highest_accuracy_are_rows_too(columns):
-    """The detectors of the paper's table 2, from validation items of both kinds, against a search of all thresholds."""
+@pytest.fixture(scope="module")
+def with_clean(columns):
+    """The same table with 40 known clean items, one of which lacks a score."""
     rng = np.random.default_rng(3)
-    values = np.array([columns[name][N:] for name in MODELS], float)
-    member = np.array(columns["label"][N:]) == 1
-    sets, plain = {}, {}
+    more = {"id": [f"c{i}" for i in range(40)], "role": ["clean"] * 40, "label": [0] * 40}
+    more |= {name: np.round(rng.normal(size=40), 1).tolist() for name in DETECTORS}
+    more |= {name: [""] * 40 for name in MODELS}
+    more["zlib"][7] = ""
+    return {name: [*values, *more[name]] for name, values in columns.items()}
+
+
+def kept_by_accuracy(members, clean, tested):
+    """Every score of a known item is tried as t: clean from it on; of equally good ones the largest."""
+    known = np.concatenate([members, clean])
+    gains = {t: int((clean >= t).sum()) - int((members >= t).sum()) for t in np.unique(known[~np.isnan(known)])}
+    return tested >= max(t for t, gain in gains.items() if gain == max(gains.values()))
+
+
+THRESHOLD = "{}, threshold (no guarantee)"
+
+
+def test_thresholds_of_the_highest_accuracy_are_rows_too(with_clean):
+    """The detectors of the paper's table 2, against a search of all thresholds."""
+    told = {"alpha": ALPHA, "method": "td4eval", "score": DETECTORS, "label_field": "label", "results": MODELS}
+    audit = tdd.select(with_clean, nonmember_role="clean", **told)
+    rows = {row["items"]: row for row in audit.run["rankings"]["rows"]}
+    assert len(rows) == 2 * len(DETECTORS) + 3
+    values = np.array([with_clean[name][N : N + M] for name in MODELS], float)
+    member = np.array(with_clean["label"][N : N + M]) == 1
+    true = values[:, ~member].mean(axis=1)
     for name in DETECTORS:
-        scores = np.array(columns[name])
-        own = np.concatenate([scores[:N], rng.normal(size=40)])  # clean ones are not shifted
-        clean = np.arange(N + 40) >= N
-        sets[f"{name}, threshold"] = np.asarray(threshold(own, clean, scores[N:], null="member").selected)
-        gains = {t: int((clean & (own >= t)).sum() - (~clean & (own >= t)).sum()) for t in own}
-        best = max(t for t in own if gains[t] == max(gains.values()))
-        plain[f"{name}, threshold"] = scores[N:] >= best
-    found = {row.items: row for row in rankings(dict(zip(MODELS, values, strict=True)), sets, member.astype(int)).rows}
-    assert len(found) == len(DETECTORS) + 2
-    for name, chosen in plain.items():
-        means = values[:, chosen].mean(axis=1)
-        assert found[name].fdp == pytest.approx(member[chosen].mean())
-        assert found[name].srcc == pytest.approx(stats.spearmanr(means, values[:, ~member].mean(axis=1)).statistic)
-    assert len({row.fdp for row in found.values()}) > 3
+        scores = np.array([np.nan if value == "" else value for value in with_clean[name]], float)
+        chosen = kept_by_accuracy(scores[:N], scores[N + M :], scores[N : N + M])
+        means, row = values[:, chosen].mean(axis=1), rows[THRESHOLD.format(name)]
+        assert row["count"] == chosen.sum() > 0
+        assert row["fdp"] == pytest.approx(member[chosen].mean())
+        np.testing.assert_array_equal(row["ranks"], stats.rankdata(-means))
+        assert row["srcc"] == pytest.approx(stats.spearmanr(means, true).statistic)
+    assert len({rows[THRESHOLD.format(name)]["fdp"] for name in DETECTORS}) > 3
+    without = tdd.select({k: v[: N + M] for k, v in with_clean.items()}, **told)
+    np.testing.assert_array_equal(audit.items["selected"], without.items["selected"])
+    others = [row for name, row in rows.items() if "threshold" not in name]
+    assert others == without.run["rankings"]["rows"]
+
+
+def test_unusable_known_clean_items_are_refused(with_clean):
+    told = {"alpha": ALPHA, "method": "td4eval", "score": DETECTORS, "nonmember_role": "clean"}
+    with pytest.raises(tdd.InputError, match="there are 40 such rows and no results"):
+        tdd.select(with_clean, **told)
+    apart = [
+        {name: [v for v, role in zip(values, with_clean["role"], strict=True) if role == kept] for name, values in
+         with_clean.items() if name != "role"} for kept in ("candidate", "calibration")
+    ]  # fmt: skip
+    with pytest.raises(tdd.InputError, match="there are 0 such rows"):
+        tdd.select(apart[0], calibration=apart[1], results=MODELS, **told)
+    labelled = {**with_clean, "label": [1] * (N + M + 40)}
+    with pytest.raises(tdd.InputError, match="40 of 40 items with the role 'clean' are labelled as members"):
+        tdd.select(labelled, results=MODELS, label_field="label", **told)
+    unscored = {**with_clean, "loss": [*with_clean["loss"][: N + M], *[""] * 40]}
+    with pytest.raises(tdd.InputError, match="score column 'loss' has no value for any item with the role 'clean'"):
+        tdd.select(unscored, results=MODELS, **told)
 
 
 def test_without_labels_the_reference_is_all_items():
@@ -109,16 +148,19 @@ def test_labels_count_only_where_all_are_known(labels):
     assert found.rows[0].fdp is None
 
 
-def test_the_command_prints_the_table(columns, tmp_path, capsys):
+def test_the_command_prints_the_table(with_clean, tmp_path, capsys):
     place = tmp_path / "scores.csv"
-    names = [*columns]
-    lines = [",".join(names), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    names = [*with_clean]
+    lines = [",".join(names), *(",".join(map(str, row)) for row in zip(*with_clean.values(), strict=True))]
     place.write_text("\n".join(lines))
     words = ["select", place, "--method", "td4eval", "--score", ",".join(DETECTORS), "--label-field", "label"]
-    assert main([*map(str, words), "--results", ",".join(MODELS), "--alpha", "0.2"]) == 0
-    shown = capsys.readouterr().out
+    words += ["--results", ",".join(MODELS), "--alpha", "0.2", "--nonmember-role", "clean"]
+    assert main([*map(str, words)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
     assert "Ranks of the models" in shown
     assert "min_k_plus_plus alone" in shown
+    assert THRESHOLD.format("min_k_plus_plus") in shown
+    assert "no error rate of the items that it keeps is controlled" in shown
 
 
 def test_unusable_results_are_refused(columns):

@@ -173,7 +173,7 @@ def test_a_failed_check_withdraws_guarantee_counts_and_exit_status(folder, calib
     assert "FDR <=" not in shown
     assert "with confidence" not in shown.lower()
     assert "Selected items" not in shown
-    assert shown.index("No verdict") < shown.index("What was decided")
+    assert shown.index("No verdict") < shown.index("Method and counts")
     check = {"other": "blind_baseline", "parts": "overlap"}[calibration]
     example = run["examples"][check]
     assert [one["role"] for one in example] == ["calibration", "candidate"]
@@ -227,7 +227,7 @@ def test_fail_on_detection(tmp_path, capsys):
         assert main(["select", str(tmp_path / "t.csv"), *options]) == status
     shown = " ".join(capsys.readouterr().out.split())
     assert "If the assumptions hold, at least" in shown
-    assert "Which ones is a separate question" in shown
+    assert "This does not say which. Separately, " in shown
 
 
 @pytest.mark.slow("long")
@@ -236,9 +236,9 @@ def test_large_p_values_among_the_selected_are_explained(tmp_path, capsys):
     (tmp_path / "t.csv").write_text("role,loss\n" + "\n".join(rows) + "\n")
     assert main(["select", str(tmp_path / "t.csv"), "--alpha", "0.2"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Selected candidates have p-values up to 0.5" in shown
+    assert "Some selected candidates have p-values above the level, up to 0.5" in shown
     assert main(["select", str(tmp_path / "t.csv"), "--alpha", "0.2", "--method", "ptdi:proportion=none"]) == 0
-    assert "have p-values up to" not in " ".join(capsys.readouterr().out.split())
+    assert "have p-values above the level" not in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow("long")
@@ -267,8 +267,8 @@ def test_warnings_of_a_withheld_verdict_say_nothing_of_the_selection():
         null="nonmember", guarantee=types.SimpleNamespace(kind="finite-sample"),
     )  # fmt: skip
     said = warnings_of({}, decision, (), stands=True)[0]
-    assert "a fraction of 0.50 of the candidates are members and multiplies" in said
-    assert said.endswith("is not shown to be a member. ptdi:proportion=none selects no such item")
+    assert "that 50% of the candidates are members, which is no lower bound, and multiplies" in said
+    assert said.endswith("that its candidate is a member. With ptdi:proportion=none no such candidate is selected")
     assert warnings_of({}, decision, (), stands=False) == []
 
 
@@ -283,9 +283,9 @@ def test_a_large_p_value_of_a_selected_clean_item_is_not_called_that_of_a_member
     }
     audit = select(columns, alpha=0.2, score=("m0", "m1"), method="jmcs:rule=storey")
     assert audit.run["decision"]["threshold"] > 0.2
-    said = next(text for text in audit.run["warnings"] if "multiplies the p-values" in text)
-    assert "of the candidates are clean and multiplies" in said
-    assert said.endswith("is not shown to be clean")
+    said = next(text for text in audit.run["warnings"] if "multiplies all p-values" in text)
+    assert "of the candidates are clean, which is no lower bound, and multiplies" in said
+    assert said.endswith("that its candidate is clean")
 
 
 def test_a_deprecation_in_a_library_is_no_warning_for_the_reader(monkeypatch):

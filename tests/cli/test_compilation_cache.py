@@ -48,13 +48,14 @@ def process(arguments, out, *more, **environment):
 
 
 @pytest.mark.slow("processes")
-def test_a_selection_keeps_its_programs(tmp_path):
+@pytest.mark.parametrize("words", ["select {table} --score loss", "demo", "study ptdi-alpha --repetitions 64"])
+def test_what_a_command_compiles_is_kept(words, tmp_path):
     rows = [f"{role}{i},{role},{i * 37 % 41}" for role in ("calibration", "candidate") for i in range(40)]
     (tmp_path / "scores.csv").write_text("\n".join(["id,role,loss", *rows]))
     place = {"TDD_CACHE_DIR": str(tmp_path / "cache")}
-    select = ["select", str(tmp_path / "scores.csv"), "--score", "loss", "-q", "--json"]
-    (_, _, _, misses), _ = process(select, tmp_path / "first", **place)
-    (status, _, hits, again), _ = process(select, tmp_path / "second", **place)
+    typed = [*words.format(table=tmp_path / "scores.csv").split(), "-q", "--json"]
+    (_, _, _, misses), _ = process(typed, tmp_path / "first", **place)
+    (status, _, hits, again), _ = process(typed, tmp_path / "second", **place)
     assert (status, again) == (0, 0)
     assert hits >= misses > 0
 

@@ -1987,6 +1987,13 @@ AS_IN_THE_PAPERS = (
         ("tests/audit/test_rankings.py",),
     ),
     Fault(
+        "select: known members are taken for the clean items of a threshold",
+        "tdd/audit/select.py",
+        "np.arange(len(own)) >= len(members)",
+        "np.arange(len(own)) < len(members)",
+        ("tests/audit/test_rankings.py",),
+    ),
+    Fault(
         "templates: a name is taken for the text",
         "tdd/texts/templates.py",
         "template = TEMPLATES.get(template, template) if isinstance(template, str) else template",

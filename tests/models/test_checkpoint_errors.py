@@ -2,13 +2,17 @@
 
 import json
 import os
+import pathlib
+import re
 import time
+import tomllib
 
 import gpt2_files
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from tdd.models import configuration
 from tdd.models.checkpoint import load
 from tdd.validate import InputError
 
@@ -153,6 +157,28 @@ def test_the_package_that_reads_a_tokenizer_model(folder, monkeypatch, content, 
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer.model").write_bytes(content)
     refused(folder, f"the package {package} reads it: pip install {package}")
+
+
+@pytest.mark.parametrize(
+    ("installed", "accepted"), [("5.17.0", False), ("5.22.1", False), ("5.22.2", True), ("5.23.0.dev0", True)]
+)
+def test_an_old_transformers_is_refused(folder, installed, accepted, monkeypatch):
+    """It reads some configurations otherwise: 5.17 gives Gemma another activation."""
+    monkeypatch.setattr("transformers.__version__", installed)
+    if accepted:
+        load(folder)
+        return
+    with pytest.raises(
+        InputError,
+        match=rf"transformers {re.escape(installed)} is installed, .* run pip install 'transformers>=5\.22\.2'",
+    ):
+        load(folder)
+
+
+def test_the_oldest_transformers_is_that_of_the_package():
+    project = pathlib.Path(__file__).resolve().parents[2] / "pyproject.toml"
+    needed = ".".join(map(str, configuration._OLDEST))
+    assert f"transformers>={needed}" in tomllib.loads(project.read_text())["project"]["dependencies"]
 
 
 def test_two_tokens_of_one_id(folder):

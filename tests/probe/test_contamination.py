@@ -359,7 +359,7 @@ def test_texts_are_joined_by_the_separator_after_the_first_special_token():
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "reference", "options", "message"),
+    ("watched", "reference", "options", "message"),
     [
         (BENCHMARK, REFERENCE, {"num_shards": 3}, "num_shards=3 is for a benchmark whose order"),
         (BENCHMARK, REFERENCE, {"separator": " "}, "separator=' ' is for a benchmark"),
@@ -377,6 +377,6 @@ def test_texts_are_joined_by_the_separator_after_the_first_special_token():
         (BENCHMARK, None, {"separator": 1}, r"separator\[0\] must be a row"),
     ],
 )
-def test_what_cannot_be_watched(benchmark, reference, options, message):
+def test_what_cannot_be_watched(watched, reference, options, message):
     with pytest.raises(InputError, match=message):
-        watch_of(benchmark, reference, **options)
+        watch_of(watched, reference, **options)

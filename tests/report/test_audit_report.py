@@ -44,7 +44,7 @@ def test_lines_on_how_to_read_and_terms(audit):
     guide, terms = (one for one in sections if isinstance(one, Help))
     assert [one.title for one in sections[:5]] == [
         "Warnings", "How to read this", "Assumptions of the guarantee", "What this run does not establish",
-        "What was decided",
+        "Method and counts",
     ]  # fmt: skip
     assert sections[-1] == terms
     assert (len(guide.rows), guide.folded) == (5, False)
@@ -229,7 +229,7 @@ def test_the_words_below_it_are_those_of_the_rule(rule, offset):
 
 
 def fact(run, name):
-    (section,) = (one for one in audit_report(run).sections if one.title == "What was decided")
+    (section,) = (one for one in audit_report(run).sections if one.title == "Method and counts")
     return dict(section.rows)[name]
 
 

@@ -17,7 +17,7 @@ from benchmarks.aot.hlo import Module
 from tdd.records import Texts
 from tdd.scoring import programs, run, tasks
 from tdd.scoring import score as driver
-from tdd.scoring.buckets import most_buckets, plan
+from tdd.scoring.buckets import PRICE, bucket_price, most_buckets, plan
 from tdd.scoring.devices import find_devices
 from tdd.scoring.inputs import Deferred, Model
 from tdd.scoring.token_stats import Tiling
@@ -333,6 +333,39 @@ def test_a_cpu_has_more_shapes_and_less_padding():
         found[platform] = len({batch.shape for batch in batches}), padding
     assert found["gpu"][0] == 8 < found["cpu"][0] <= 24
     assert found["cpu"][1] < found["gpu"][1] / 1.5
+
+
+def test_a_small_model_has_few_shapes_and_a_large_one_many():
+    """A compilation takes a model as long as the more tokens the smaller it is."""
+    rows = {"text": np.random.default_rng(0).integers(2, 400, 300)}
+    most = most_buckets("cpu")
+    shapes = []
+    for num_parameters in (0, 10**6, 10**8, 10**10):
+        price = bucket_price(num_parameters, "cpu")
+        batches = plan(rows, token_budget=2048, max_buckets=most, price=price, limit=512)
+        shapes.append(len({batch.shape for batch in batches}))
+        assert bucket_price(num_parameters, "gpu") > 1000 * price
+    assert shapes == sorted(shapes)
+    assert shapes[0] <= 2 < shapes[2] < shapes[3] == most
+    assert pytest.approx(bucket_price(130 * 10**6, "cpu"), rel=0.05) == PRICE
+
+
+def test_the_price_of_a_shape_is_that_of_the_model(model, monkeypatch):
+    """Of one whose parameters are loaded later, too."""
+    lm, params, tokenizer = model
+    sizes, prices = [], []
+
+    def planned(*given, price, **more):
+        prices.append(price)
+        return plan(*given, **more)
+
+    monkeypatch.setattr("tdd.scoring.plan.bucket_price", lambda size, platform: sizes.append(size) or 9)
+    monkeypatch.setattr("tdd.scoring.plan.plan", planned)
+    score(model, TEXTS, "loss")
+    assert sizes == [sum(leaf.size for leaf in jax.tree.leaves(params))]
+    assert {*prices} == {9}
+    later = Model(lm, Deferred(lambda: params, sizes[0]), tokenizer, "later")
+    assert later.num_parameters() == later._replace(params=params).num_parameters() == sizes[0]
 
 
 def test_later_blocks_take_the_shapes_of_earlier_ones():

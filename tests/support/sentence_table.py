@@ -8,7 +8,7 @@ FACTS = """
 report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, demo_table 1, _decided 5, _origin 1,
   _pictures 7, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _COMPARED 2,
   _BY_KNOCKOFFS 1, _GLOSSARY 8, _ADJUSTED 2, _KNOCKOFF 1, _GCR 1, _AUC 1, _OF_TRUTH 2, _proportion 1, _OF_MODELS 1,
-  _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1
+  _BY_THRESHOLD 1, _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1
 report/audit_plots.py: bounds 1
 report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 7, exchange_report 3, log_probs_report 6, _facts 4, _setting_rows 1,
   _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 3, _test_table 2, _shard_table 1, _OF_SEVERAL 1,
@@ -80,7 +80,7 @@ claim storey/plus-one
   report/audit.py:_selected | If the assumptions hold,
   report/audit.py:_selected |  The last column is
   report/audit.py:demo_table | Each row is one score
-  audit/assemble.py:warnings_of | selected candidates have p-values
+  audit/assemble.py:warnings_of | some selected candidates have p-values
 test statistical/test_bounds.py::test_bounds_hold_for_all_cuts_together
   report/audit.py:_pictures | Upper bound on the false discovery
   report/audit.py:_bounds | Bounds that hold for
@@ -108,7 +108,7 @@ test audit/test_blind_baseline.py::test_false_alarms_are_rare
   audit/assemble.py:_RULE | A verdict is withheld
   audit/assemble.py:failures | calibration items and candidates can
   audit/blind_baseline.py:_warning | {} and {} differ
-  audit/blind_baseline.py:_OF_AN_AUDIT | . The error rate
+  audit/blind_baseline.py:_OF_AN_AUDIT | . If the candidates
   audit/owner_dataset.py:_DATASET | suspect and held-out texts can
   audit/owner_dataset.py:_DATASET | A verdict is withheld
 claim order/combined-skewed-10
