@@ -365,17 +365,18 @@ def pretrained(result: Results) -> str:
     ]
     ways = "; ".join(
         f"{model['model']}{', rank ' + str(model['rank']) if model['rank'] else ''}, peak rate "
-        f"{model['learning_rate']:g}, {model['steps']} steps in {model['training_s']:.0f} s"
+        f"{model['learning_rate']:g}, {model['steps']} steps"
         for model in trained
     )
     candidates = result["texts"] - result["calibration"]
     text = (
         f"**Truth planted in a pretrained model.** {result['model']['name']} continues its training for one epoch on "
-        f"{result['sequences']} short texts in batches of {result['batch']}: a random {result['members']} of "
-        f"{result['texts']} generated texts of {result['words']} words at most, {', '.join(counts)} times each "
-        f"({ways}; `{result['command']}`). AUC ± s.e. over the texts, and of the members of each number of copies "
-        "against all non-members; under the untouched model the members are those to be."
-        + (f" `grad_norm` has {few[0]} of the texts." if few else "")
+        f"{result['sequences']} short texts in batches of {result['batch']}, {len(trained)} times ({ways}; "
+        f"`{result['command']}`). Of {result['texts']} generated texts of {result['words']} words at most a random "
+        f"{result['members']} are the members of a model, {', '.join(counts)} times each: {result['shared']} of them "
+        f"are members of all models, the others drawn apart for each. AUC ± s.e. over the texts, and of the members of "
+        "each number of copies against all non-members; under the untouched model the members are those that the first "
+        "training is to have." + (f" `grad_norm` has {few[0]} of the texts." if few else "")
     )
     fdr = (
         f"PTDI over {result['divisions']:,} random divisions, {result['calibration']} non-members for calibration and "
@@ -391,7 +392,7 @@ def pretrained(result: Results) -> str:
     procedures = [
         [model["model"], row["procedure"], row["rule"]]
         + [f"{level['fdr']:.3f} ± {level['fdr_se']:.3f}" + _power(level) for level in row["levels"]]
-        for model in (*result["models"], {"model": "both", "procedures": result["joint"]})
+        for model in (*result["models"], {"model": "all trained", "procedures": result["joint"]})
         for row in model["procedures"]
     ]
     p_values = "; ".join(
@@ -402,10 +403,28 @@ def pretrained(result: Results) -> str:
         f"The other procedures: FDR ± s.e. over {result['divisions']:,} random divisions / power. KTD looks for "
         f"members by the loss of each text and of {result['knockoffs']} paraphrases; the texts are one of several "
         "versions that were drawn alike, so which one of a non-member was published is drawn anew each time. Its rule "
-        "`ktd` on several knockoffs is the paper's, and has no guarantee. TD4Eval looks for clean texts by six scores, "
-        "JMCS and JECS for texts that neither trained model has seen, by the loss; a random half of the members "
-        "calibrates. `cauchy` (the paper's) and `jecs` at so few items have no guarantee. `tdd.dataset_inference` on "
-        f"the six scores, members and half of the non-members beside the other half: p = {p_values}."
+        "`ktd` on several knockoffs is the paper's, and has no guarantee. TD4Eval looks for clean texts by six scores; "
+        "a random half of the members calibrates, and `cauchy` (the paper's) has no guarantee. JMCS and JECS look for "
+        f"the {result['pure']} texts that none of the {len(trained)} models was trained on, by the losses; a random "
+        f"{result['calibrating']} of the {result['shared']} members of all models calibrate. Of the rules there `by` "
+        "alone has a guarantee: `bh` and `storey` need models that are independent, and these have one base; `jecs` "
+        "needs many items, and a union or an intersection of one Storey-BH a model has none. Under the untouched model "
+        "every selection is false: any text calibrates, and the models are three times the same. "
+        "`tdd.dataset_inference` on the six scores, members and half of the non-members beside the other half: "
+        f"p = {p_values}."
+    )
+    order = (
+        f"`tdd.run_exchange` on sets of {result['examples']} examples that were drawn independently, so that every "
+        "order is equally likely before training: p-values by copies of the set in the training texts, which hold it "
+        f"in canonical order, {result['together']} examples in a text; {result['examples'] // result['together']} "
+        f"shards, {result['shuffles']} shuffles of each."
+    )
+    tested = [[model["model"], *(f"{row['p']:.2g}" for row in model["order"])] for model in result["models"]]
+    spent, total = result["processor_s"], sum(result["processor_s"].values())
+    cost = (
+        f"Processor time of the whole command: {total:,.0f} s, that is {total / 120:.0f} minutes on each of two cores "
+        f"({', '.join(f'{part} {seconds:,.0f} s' for part, seconds in spent.items())}); memory at most "
+        f"{result['peak_bytes'] / 2**30:.1f} GiB."
     )
     times = " · ".join(counts)
     header = ["score", "AUC, untouched"]
@@ -417,7 +436,8 @@ def pretrained(result: Results) -> str:
         f"{text}\n\n![Truth planted in a pretrained model](results/figures/pretrained.png)\n\n"
         f"{table(header, ranking)}\n\n{fdr}\n\n{table(decided, deciding)}\n\n"
         f"{owner}\n\n{table(about, learnt)}\n\n"
-        f"{others}\n\n{table(['model', 'procedure', 'rule', *(f'α = {alpha:g}' for alpha in levels)], procedures)}"
+        f"{others}\n\n{table(['model', 'procedure', 'rule', *(f'α = {alpha:g}' for alpha in levels)], procedures)}\n\n"
+        f"{order}\n\n{table(['model', *(f'p, {count} copies' for count in (0, *counts))], tested)}\n\n{cost}"
     )
 
 

@@ -14,7 +14,8 @@ _SHOWN = ("loss", "zlib", "min_k", "min_k_plus_plus", "max_renyi")
 
 
 def draw(result: dict[str, Any]) -> sheet.Sheet:
-    """AUC by copies above, a panel for each way of training; realised FDR of PTDI and its power by copies below."""
+    """AUC by copies above, a panel for each way of training; realised FDR of PTDI, its power by copies, and p-values of
+    the test of order below."""
     looks = {name: sheet.stroke(i) for i, name in enumerate(_SHOWN)}
     trained = result["models"][1:]
     alphas = [level["alpha"] for level in result["models"][0]["rows"][0]["levels"]]
@@ -24,20 +25,22 @@ def draw(result: dict[str, Any]) -> sheet.Sheet:
         f"{result['members']} members and {result['texts'] - result['members']} non-members; "
         f"{result['divisions']:,} random divisions of the non-members. Left below: scores under the untouched model "
         f"(hollow), where every selection is false, and after training ({', '.join(one['model'] for one in trained)}); "
-        "mean ± 2 s.e. over the divisions; the line is the level. Right below: the fraction of members that PTDI "
-        f"selects at α = {middle:g} after training ({trained[-1]['model']}). Seed {result['seed']}."
+        "mean ± 2 s.e. over the divisions; the line is the level. In the middle: the fraction of members that PTDI "
+        f"selects at α = {middle:g} after training ({trained[1]['model']}). Right: sets of {result['examples']} "
+        f"examples in canonical order, {result['examples'] // result['together']} shards, {result['shuffles']} "
+        f"shuffles of each. Seed {result['seed']}."
     )
     with sheet.style():
         drawn = sheet.sheet(
             f"Truth planted in {result['model']['name']}",
             caption,
             rows=2,
-            columns=2,
+            columns=len(trained),
             legend={**{name: sheet.line(look) for name, look in looks.items()}, "level": sheet.level_line()},
             share_x=False,
             share_y=False,
         )
-        above, (error, power) = drawn.panels
+        above, (error, power, order) = drawn.panels
         places = np.arange(len(counts))
         for axes, model in zip(above, trained, strict=True):
             for name, row in _rows(model).items():
@@ -62,7 +65,7 @@ def draw(result: dict[str, Any]) -> sheet.Sheet:
         error.set_ylabel("FDR, ± 2 s.e.")
         error.set_ylim(bottom=0)
         error.set_xticks(np.arange(len(alphas)), [f"α = {alpha:g}" for alpha in alphas])
-        for name, row in _rows(trained[-1]).items():
+        for name, row in _rows(trained[1]).items():
             level = row["levels"][alphas.index(middle)]
             power.plot(places, [level["power_by_copies"][count] for count in counts], **_line(looks[name]))
         power.set_title("members that are selected", loc="left", color=sheet.INK)
@@ -70,6 +73,15 @@ def draw(result: dict[str, Any]) -> sheet.Sheet:
         power.set_ylabel(f"power at α = {middle:g}")
         power.set_xticks(places, counts)
         power.set_xlabel("copies in the training texts")
+        for number, model in enumerate(result["models"]):
+            values = [row["p"] for row in model["order"]]
+            order.plot(np.arange(len(values)), values, **_line(sheet.stroke(number)), label=model["model"])
+        order.set_yscale("log")
+        order.legend(frameon=False)
+        order.set_title("test of canonical order", loc="left", color=sheet.INK)
+        order.set_ylabel("p-value")
+        order.set_xticks(np.arange(1 + len(counts)), ["0", *counts])
+        order.set_xlabel("copies in the training texts")
     return drawn
 
 
