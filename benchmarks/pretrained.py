@@ -251,7 +251,8 @@ def _measured(
     table = _scores(model, data.texts, copies > 0, sizes.gradients)
     spent.on("scores")
     rows = [
-        {"score": score, **figures(column, copies, data.calibration, *how, trained)} for score, column in table.items()
+        {"score": score, **figures(column, copies, data.calibration, how.alphas, how.divisions, how.seed, trained)}
+        for score, column in table.items()
     ]
     spent.on("procedures")
     owned = {count: np.flatnonzero(copies == count)[: sizes.owned] for count in COPIES}
