@@ -364,19 +364,18 @@ def pretrained(result: Results) -> str:
         for model in result["models"]
     ]
     ways = "; ".join(
-        f"{model['model']}{', rank ' + str(model['rank']) if model['rank'] else ''}, peak rate "
-        f"{model['learning_rate']:g}, {model['steps']} steps"
+        f"{model['model']}{_rank(model)}, peak rate {model['learning_rate']:g}, {model['steps']} steps"
         for model in trained
     )
     candidates = result["texts"] - result["calibration"]
     text = (
-        f"**Truth planted in a pretrained model.** {result['model']['name']} continues its training for one epoch on "
-        f"{result['sequences']} short texts in batches of {result['batch']}, {len(trained)} times ({ways}; "
-        f"`{result['command']}`). Of {result['texts']} generated texts of {result['words']} words at most a random "
-        f"{result['members']} are the members of a model, {', '.join(counts)} times each: {result['shared']} of them "
-        f"are members of all models, the others drawn apart for each. AUC ± s.e. over the texts, and of the members of "
-        "each number of copies against all non-members; under the untouched model the members are those that the first "
-        "training is to have." + (f" `grad_norm` has {few[0]} of the texts." if few else "")
+        f"**Truth planted in a pretrained model.** {result['model']['name']} is trained further in "
+        f"{len(trained)} ways, for one epoch on {result['sequences']} short texts in batches of {result['batch']} "
+        f"({ways}; `{result['command']}`). Of {result['texts']} generated texts of {result['words']} words at most a "
+        f"random {result['members']} are the members of a model, {', '.join(counts)} times each: {result['shared']} of "
+        f"them are members of all models, the others drawn apart for each. AUC ± s.e. over the texts, and of the "
+        "members of each number of copies against all non-members; under the untouched model the members are those "
+        "that the first training is to have." + (f" `grad_norm` has {few[0]} of the texts." if few else "")
     )
     fdr = (
         f"PTDI over {result['divisions']:,} random divisions, {result['calibration']} non-members for calibration and "
@@ -439,6 +438,12 @@ def pretrained(result: Results) -> str:
         f"{others}\n\n{table(['model', 'procedure', 'rule', *(f'α = {alpha:g}' for alpha in levels)], procedures)}\n\n"
         f"{order}\n\n{table(['model', *(f'p, {count} copies' for count in (0, *counts))], tested)}\n\n{cost}"
     )
+
+
+def _rank(model: dict[str, Any]) -> str:
+    """The rank of LoRA's factors, unless the name says it."""
+    said = f", rank {model['rank']}"
+    return "" if model["rank"] is None or said in model["model"] else said
 
 
 def _power(level: dict[str, Any]) -> str:

@@ -243,8 +243,10 @@ def test_a_tiny_model():
     assert all(seconds > 0 for seconds in result["processor_s"].values())
     result |= {"command": "x", "model": {"name": "tiny"}}
     page = audit_tables.pretrained(result)
-    _, (error, power, order) = pretrained_figure.draw(result).panels
+    *_, (_, power), (error, order), (contaminated, found) = pretrained_figure.draw(result).panels
     assert len(order.lines) == 4
+    assert len(contaminated.lines) == len(found.lines) + len(ALPHAS) == len(procedures.JOINT) + len(ALPHAS)
+    assert error.get_ylim()[1] > max(ALPHAS)
     drawn = sum(len(bar.lines) == 3 for bar in error.containers)
     assert drawn == len(error.containers) == 4 * len(power.lines) == 20
     assert page.count("\n| all weights | loss |") == 1
