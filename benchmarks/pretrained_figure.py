@@ -60,7 +60,8 @@ def draw(result: dict[str, Any]) -> sheet.Sheet:
         order.set_xlabel("copies")
         _joint(contaminated, result, "fdr", "contaminated among the clean", "GCR")
         _joint(found, result, "power", "clean texts that are found", "power")
-        contaminated.legend(frameon=False, ncols=2)
+        contaminated.set_ylim(0, 1.55 * contaminated.get_ylim()[1])  # room for the names
+        contaminated.legend(frameon=False, ncols=2, loc="upper left")
     return drawn
 
 
