@@ -248,7 +248,7 @@ def _ranked(
 
 def _by_accuracy(members: np.ndarray, clean: np.ndarray, tested: np.ndarray) -> np.ndarray:
     """[m] bool: candidates that look clean by the threshold of the highest accuracy on both kinds of known items."""
-    from tdd.study.baselines import threshold
+    from tdd.procedures.thresholds import threshold
 
     own = np.concatenate([members, clean])
     return np.asarray(threshold(own, np.arange(len(own)) >= len(members), tested, null="member").selected)

@@ -41,7 +41,7 @@ def test_table_and_archive_give_the_p_values_of_the_call(table, tmp_path, capsys
         shown.append(json.loads(capsys.readouterr().out))
     assert shown[0]["data"] == shown[1]["data"]
     assert main(["exchange", "--log-probs", str(table)]) == 0
-    assert "depends on the order" in capsys.readouterr().out
+    assert "of 1 of 2 data sets depend on the published order" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
