@@ -119,8 +119,7 @@ def threshold(
     arrays.check_choice(rule, RULES, "rule")
     arrays.check_choice(null, ("nonmember", "member"), "null")
     if (alpha is None) != (rule == "accuracy"):
-        needs = f'rule="{rule}" needs alpha' if alpha is None else 'alpha is of no use to rule="accuracy"'
-        raise InputError(needs)
+        raise InputError(f'rule="{rule}" needs alpha' if alpha is None else 'alpha is of no use to rule="accuracy"')
     samples = arrays.as_vector(validation, "validation"), arrays.as_vector(scores, "scores")
     for sample, name in zip(samples, ("validation", "scores"), strict=True):
         arrays.check_finite(sample, name)
