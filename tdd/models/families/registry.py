@@ -51,7 +51,7 @@ class _Families(Mapping[str, Family]):
 FAMILIES: Mapping[str, Family] = _Families()
 """Supported families by `model_type`."""
 
-MULTIMODAL = ("gemma3", "llava", "qwen2_vl", "qwen2_5_vl")
+MULTIMODAL = ("gemma3", "llava", "llava_next", "llava_onevision", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 """Types of models that see, of which the text decoder is read (`tdd.models.families.multimodal`)."""
 
 REQUIRED: Mapping[str, tuple[Any, ...]] = {
