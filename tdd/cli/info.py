@@ -146,15 +146,25 @@ def _described(place: pathlib.Path) -> tuple[str, Any, Any, dict[str, Any]]:
         stored = {"gguf_types": dict(file.types), "missing": _faults(file.tensors, file.tokenizer)}
         return family.model_type, spec, file.dtype, stored
     from tdd.models.configuration import quantisation_of, read_config, read_spec, read_tokenizer
-    from tdd.models.weights import weight_files
+    from tdd.models.weights import DTYPES, StoredTensors
 
     family, spec = read_spec(place)
     config = read_config(place / "config.json")
-    faults = _faults(lambda: weight_files(place), lambda: read_tokenizer(place, spec.vocab_size))
+    types: set[str] = set()
+
+    def see_weights() -> None:
+        with StoredTensors(place) as tensors:
+            types.update(map(tensors.dtype, tensors.names()))
+
+    faults = _faults(see_weights, lambda: read_tokenizer(place, spec.vocab_size))
     stored = {"files": sum(1 for _ in place.glob("*.safetensors")), "missing": faults}
     if (quantisation := quantisation_of(place)) is not None:
         return family.model_type, spec, "float32", {**stored, "quantisation": quantisation.description}
-    return family.model_type, spec, config.get("dtype") or config.get("torch_dtype"), stored
+    text = config.get("text_config") or {}
+    dtype = next((part[key] for part in (config, text) for key in ("dtype", "torch_dtype") if part.get(key)), None)
+    if dtype is None and len(types) == 1 and types <= DTYPES.keys():
+        dtype = DTYPES[types.pop()].name
+    return family.model_type, spec, dtype, stored
 
 
 def _faults(*readers: Callable[[], Any]) -> list[str]:

@@ -142,7 +142,7 @@ def inspect_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Ite
                 f"{rows.source}: {place}: the log has no log-probabilities of the prompt, and those of what was "
                 "generated are not the text's; run inspect eval with --prompt-logprobs 1 (models that vLLM serves)"
             )
-        tokens = found.get("content") if isinstance(found, Mapping) else None
+        tokens: Any = found.get("content") if isinstance(found, Mapping) else None
         check_list(rows.source, place, "output.choices[0].prompt_logprobs.content", tokens)
         if not all(isinstance(token, Mapping) for token in tokens):
             raise InputError(f"{rows.source}: {place}: prompt_logprobs.content must hold objects, not {shown(tokens)}")
