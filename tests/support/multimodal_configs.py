@@ -179,6 +179,55 @@ PUBLISHED = {
             "attention.windows": (None,) * 36, "attention.qk_norm": "head", "tied_head": True,
         },
     ),
+    "medgemma-27b-it": (
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"], "boi_token_index": 255999, "eoi_token_index": 256000,
+            "eos_token_id": [1, 106], "image_token_index": 262144, "initializer_range": 0.02,
+            "mm_tokens_per_image": 256, "model_type": "gemma3",
+            "text_config": {
+                "attention_bias": False, "attention_dropout": 0.0, "attn_logit_softcapping": None,
+                "final_logit_softcapping": None, "head_dim": 128, "hidden_activation": "gelu_pytorch_tanh",
+                "hidden_size": 5376, "initializer_range": 0.02, "intermediate_size": 21504,
+                "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 10 + ["sliding_attention"] * 2,
+                "max_position_embeddings": 131072, "model_type": "gemma3_text", "num_attention_heads": 32,
+                "num_hidden_layers": 62, "num_key_value_heads": 16, "query_pre_attn_scalar": 168,
+                "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "rope_theta": 1000000, "sliding_window": 1024,
+                "torch_dtype": "bfloat16", "use_cache": True, "vocab_size": 262208,
+            },
+            "torch_dtype": "bfloat16", "transformers_version": "4.54.0.dev0",
+            "vision_config": {
+                "attention_dropout": 0.0, "hidden_act": "gelu_pytorch_tanh", "hidden_size": 1152, "image_size": 896,
+                "intermediate_size": 4304, "layer_norm_eps": 1e-06, "model_type": "siglip_vision_model",
+                "num_attention_heads": 16, "num_channels": 3, "num_hidden_layers": 27, "patch_size": 14,
+                "torch_dtype": "bfloat16", "vision_use_head": False,
+            },
+        },
+        {"vocab_size": 262208, "width": 5376, "num_layers": 62, "positions.scaling.factor": 8.0},
+    ),
+    "cosmos-reason2-8b": (
+        {
+            "architectures": ["Qwen3VLForConditionalGeneration"], "image_token_id": 151655, "model_type": "qwen3_vl",
+            "text_config": {
+                "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 151643, "dtype": "bfloat16",
+                "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
+                "initializer_range": 0.02, "intermediate_size": 12288, "max_position_embeddings": 262144,
+                "model_type": "qwen3_vl_text", "num_attention_heads": 32, "num_hidden_layers": 36,
+                "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+                "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"},
+                "rope_theta": 5000000, "use_cache": True, "vocab_size": 151936,
+            },
+            "tie_word_embeddings": False, "transformers_version": "4.57.0.dev0", "video_token_id": 151656,
+            "vision_config": {
+                "deepstack_visual_indexes": [8, 16, 24], "depth": 27, "hidden_act": "gelu_pytorch_tanh",
+                "hidden_size": 1152, "in_channels": 3, "initializer_range": 0.02, "intermediate_size": 4304,
+                "model_type": "qwen3_vl", "num_heads": 16, "num_position_embeddings": 2304, "out_hidden_size": 4096,
+                "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2,
+            },
+            "vision_end_token_id": 151653, "vision_start_token_id": 151652,
+        },
+        {"width": 4096, "attention.head_dim": 128, "attention.windows": (None,) * 36, "tied_head": False},
+    ),
 }
 # fmt: on
 
