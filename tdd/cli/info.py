@@ -7,6 +7,7 @@ import dataclasses
 import os
 import pathlib
 import platform
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -82,9 +83,12 @@ def _run_budget(arguments: argparse.Namespace) -> None:
     if "gguf_types" in found:
         counts = ", ".join(f"{count:,} {name}" for name, count in found["gguf_types"].items())
         rows.append(("format", f"GGUF, tensors stored as {counts}; blocks become float32 when they are read"))
+    else:
+        rows.append(("format", f"safetensors, {found['files']} file{'s' * (found['files'] != 1)}"))
     rows += [
         ("parameters", f"{found['num_params']:,}{active} in {found['dtype']}, {_size(found['params_bytes'])}"),
         *([("quantised", found["quantisation"])] if "quantisation" in found else []),
+        ("missing", "; ".join(found["missing"]) or "nothing"),
         ("memory for JAX", _size(found["available"])),
         ("batch", f"{found['batch']} rows of {found['length']:,} tokens" if found["fits"] else "none"),
         ("memory needed", f"{needed}, of it {_size(found['temporary'])} temporary"),
@@ -114,6 +118,8 @@ def budget(arguments: argparse.Namespace) -> dict[str, Any]:
         import jax
 
         kind, device = kind_of(jax.local_devices()[0]), str(jax.local_devices()[0])
+        if kind.memory is None:
+            kind, device = dataclasses.replace(kind, memory=_host_memory()), "this machine's processors"
     else:
         kind, device = usable(named_kind(arguments.device)), arguments.device
     platform = kind.platform
@@ -131,21 +137,53 @@ def budget(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _described(place: pathlib.Path) -> tuple[str, Any, Any, dict[str, Any]]:
-    """A checkpoint's family, its spec, the type of its parameters, and how weights that are no plain numbers are
-    stored."""
+    """A checkpoint's family, its spec, the type of its parameters, how its weights are stored, and what it lacks."""
     if place.is_file():
         from tdd.models.gguf import GgufFile
 
         file = GgufFile(place)
         family, spec = file.spec()
-        return family.model_type, spec, file.dtype, {"gguf_types": dict(file.types)}
-    from tdd.models.configuration import quantisation_of, read_config, read_spec
+        stored = {"gguf_types": dict(file.types), "missing": _faults(file.tensors, file.tokenizer)}
+        return family.model_type, spec, file.dtype, stored
+    from tdd.models.configuration import quantisation_of, read_config, read_spec, read_tokenizer
+    from tdd.models.weights import DTYPES, StoredTensors
 
     family, spec = read_spec(place)
     config = read_config(place / "config.json")
+    types: set[str] = set()
+
+    def see_weights() -> None:
+        with StoredTensors(place) as tensors:
+            types.update(map(tensors.dtype, tensors.names()))
+
+    faults = _faults(see_weights, lambda: read_tokenizer(place, spec.vocab_size))
+    stored = {"files": sum(1 for _ in place.glob("*.safetensors")), "missing": faults}
     if (quantisation := quantisation_of(place)) is not None:
-        return family.model_type, spec, "float32", {"quantisation": quantisation.description}
-    return family.model_type, spec, config.get("dtype") or config.get("torch_dtype"), {}
+        return family.model_type, spec, "float32", {**stored, "quantisation": quantisation.description}
+    text = config.get("text_config") or {}
+    dtype = next((part[key] for part in (config, text) for key in ("dtype", "torch_dtype") if part.get(key)), None)
+    if dtype is None and len(types) == 1 and types <= DTYPES.keys():
+        dtype = DTYPES[types.pop()].name
+    return family.model_type, spec, dtype, stored
+
+
+def _faults(*readers: Callable[[], Any]) -> list[str]:
+    """What the parts of a checkpoint cannot be read for, in the words of their readers; no weights are read."""
+    found = []
+    for read in readers:
+        try:
+            read()
+        except InputError as error:
+            found.append(str(error))
+    return found
+
+
+def _host_memory() -> int:
+    """Bytes of this machine's memory, or of the share of it that a container has."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = pathlib.Path("/sys/fs/cgroup/memory.max")
+    share = limit.read_text().strip() if limit.is_file() else "max"
+    return min(memory, int(share)) if share.isdecimal() else memory
 
 
 def collect() -> dict[str, Any]:

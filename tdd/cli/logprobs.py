@@ -23,6 +23,9 @@ layouts (told apart by their fields, or --input-format):
   openai   completions with echo=true: choices[].logprobs.token_logprobs; also
            batch files
   vllm     prompt_logprobs of vLLM, with prompt_token_ids or prompt_logprobs=0
+  together, sglang, tgi   their answers, with the prompt's log-probabilities
+  inspect  logs of inspect_ai (.eval, .json), run with --prompt-logprobs 1
+  olmes    predictions of OLMES: sums and numbers of tokens
   lm-eval  samples_*.jsonl of lm-evaluation-harness: sums, for loss_per_byte,
            reference and, of multiple choice, choice_loss; tdd audit --lm-eval
            takes them directly
@@ -65,7 +68,7 @@ def add(commands: Any) -> None:
     group = parser.add_argument_group("how the dump is read")
     group.add_argument(
         "--input-format",
-        choices=["auto", "plain", "openai", "vllm", "together", "sglang", "tgi", "lm-eval", "olmes"],
+        choices=["auto", "plain", "openai", "vllm", "together", "sglang", "tgi", "lm-eval", "olmes", "inspect"],
         default="auto",
         metavar="NAME",
         help="one of the layouts below, or auto (default: by fields)",

@@ -1,4 +1,4 @@
-"""Answers of Together, SGLang and TGI, and predictions of OLMES.
+"""Answers of Together, SGLang and TGI, predictions of OLMES, and logs of inspect_ai.
 
 Together, completions with `echo`: {"prompt": [{"text": ..., "logprobs": {"tokens", "token_ids", "token_logprobs"}}],
 "choices": [...]}; the list of a choice holds what was generated, that of the prompt the text. Its first number is null
@@ -14,6 +14,9 @@ router/src/lib.rs: PrefillToken).
 
 OLMES, predictions: {"doc_id", "native_id", "label", "metrics": {"correct_choice": 2}, "model_output": [{"sum_logits",
 "num_tokens", ...}, ...]}, one a choice (allenai/olmes, oe_eval/metrics/metric.py).
+
+inspect_ai, samples: {"output": {"choices": [{"prompt_logprobs": {"content": [{"token", "logprob"}, ...]}}]}}, without
+the first token, which has no context (UKGovernmentBEIS/inspect_ai, model/_openai.py: parse_vllm_prompt_logprobs_raw).
 """
 
 from __future__ import annotations
@@ -125,6 +128,28 @@ def olmes_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Itera
         name = row.get(id_field) if id_field else _name(rows.source, place, row)
         choices = [float(one) for one in sums] if len(sums) > 1 else ()
         yield Entry(place, float(sums[right]), name, text if isinstance(text, str) else None, choices, count=count)
+
+
+def inspect_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Iterator[Entry]:
+    """One text a sample: the prompt's tokens but the first. Its text is theirs where it ends with them."""
+    for place, record, identifier in records(rows, id_field):
+        output: Any = record.get("output")
+        answers = output.get("choices") if isinstance(output, Mapping) else None
+        answer: Any = answers[0] if isinstance(answers, list) and answers else None
+        found: Any = answer.get("prompt_logprobs") if isinstance(answer, Mapping) else None
+        if found is None:
+            raise InputError(
+                f"{rows.source}: {place}: the log has no log-probabilities of the prompt, and those of what was "
+                "generated are not the text's; run inspect eval with --prompt-logprobs 1 (models that vLLM serves)"
+            )
+        tokens: Any = found.get("content") if isinstance(found, Mapping) else None
+        check_list(rows.source, place, "output.choices[0].prompt_logprobs.content", tokens)
+        if not all(isinstance(token, Mapping) for token in tokens):
+            raise InputError(f"{rows.source}: {place}: prompt_logprobs.content must hold objects, not {shown(tokens)}")
+        text = record.get(text_field)
+        whole = isinstance(text, str) and text.endswith("".join(str(token.get("token")) for token in tokens))
+        values = [None, *(token.get("logprob") for token in tokens)]
+        yield Entry(place, values, identifier, text if whole else None)
 
 
 def _right(source: str, place: str, row: Mapping[str, Any], number: int) -> int:

@@ -33,7 +33,7 @@ from tdd.validate import InputError
 _logger = logging.getLogger("tdd")
 _OF_SUMS = ("lm-eval", "olmes")
 
-FORMATS = ("auto", "plain", "openai", "vllm", "together", "sglang", "tgi", "lm-eval", "olmes")
+FORMATS = ("auto", "plain", "openai", "vllm", "together", "sglang", "tgi", "lm-eval", "olmes", "inspect")
 """Layouts by name; "auto" tells them apart by their fields."""
 
 
@@ -249,6 +249,8 @@ def _detect(rows: Rows) -> str:
         return "tgi"
     if "model_output" in fields:
         return "olmes"
+    if {"epoch", "output"} <= fields:
+        return "inspect"
     if "prompt_logprobs" in fields and ("choices" not in fields or rows.column("prompt_logprobs")[0] is not None):
         return "vllm"
     if "choices" in fields or {"response", "custom_id"} <= fields:
@@ -262,7 +264,7 @@ def _detect(rows: Rows) -> str:
         f"{', '.join(map(str, rows.fields)) or 'none'}. Known: a list in log_probs or token_logprobs (plain), choices "
         "with logprobs (openai), prompt_logprobs (vllm), prompt with logprobs (together), meta_info with "
         "input_token_logprobs (sglang), details with prefill (tgi), doc_id with filtered_resps (lm-eval), model_output "
-        "with sum_logits (olmes); name a list with field= and format='plain'"
+        "with sum_logits (olmes), output with prompt_logprobs (inspect); name a list with field= and format='plain'"
     )
 
 
@@ -289,6 +291,7 @@ def _entries(rows: Rows, name: str, reading: Reading) -> Iterator[Entry]:
         "tgi": engines.tgi_entries,
         "lm-eval": plain.lm_eval_entries,
         "olmes": engines.olmes_entries,
+        "inspect": engines.inspect_entries,
     }
     if reading.id_field is not None:
         text_checks.existing_field(rows.source, "id_field", reading.id_field, rows.fields)

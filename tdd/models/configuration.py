@@ -14,7 +14,7 @@ from tdd.models.families import MULTIMODAL, family_of_config
 from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
 from tdd.models.tokenizer_limits import check_tokenizer_file
-from tdd.models.weights import read_json
+from tdd.models.weights import check_fetched, read_json
 from tdd.validate import InputError, some
 from tdd.validate.files import reading
 
@@ -187,6 +187,9 @@ _TIKTOKEN = re.compile(rb"[A-Za-z0-9+/]+=* \d+\r?\n")
 def _check_reader(folder: pathlib.Path) -> None:
     """A tokenizer.model alone has the package that reads it: sentencepiece, or tiktoken for lines of base64."""
     path = folder / "tokenizer.model"
+    first = next((file for file in (folder / "tokenizer.json", path) if file.is_file()), None)
+    if first is not None:
+        check_fetched(first)
     if (folder / "tokenizer.json").is_file() or (folder / "vocab.json").is_file() or not path.is_file():
         return
     with path.open("rb") as file:

@@ -37,6 +37,8 @@ _EIGHT_BITS = {
 _COMPARED_BYTES = 1 << 24
 _CHECKED_NUMBERS = 1 << 20
 
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
 # unsigned type of the same width, mask of the magnitude, smallest magnitude that is not finite
 _BITS = {
     "float32": (np.uint32, 0x7FFFFFFF, 0x7F800000),
@@ -81,10 +83,18 @@ def open_safetensors(path: pathlib.Path) -> Any:
     try:
         return safe_open(path, "numpy")
     except (SafetensorError, OSError) as error:
+        check_fetched(path)
         raise InputError(
             f"{path} is truncated or not a safetensors file ({path.stat().st_size} bytes; {error}); "
             "download or save it again"
         ) from error
+
+
+def check_fetched(path: pathlib.Path) -> None:
+    """Refuse the few lines that Git leaves in the place of a large file that was not fetched."""
+    with path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise InputError(f"{path} is a pointer of Git LFS, not the file: run git lfs pull there, or download it")
 
 
 def has_adapter(folder: pathlib.Path) -> bool:

@@ -50,7 +50,7 @@ def load_texts(
     Args:
       source: a path or a Python object. Paths: .jsonl (one object or string a line), .json (an array of objects or
         of strings, or lists as columns), .csv and .tsv (with a header), .parquet, .arrow, .txt (one text a line), the
-        text formats also as .gz and .zst (with Python 3.14 or the package zstandard), or a folder: of .txt files
+        text formats also as .gz and .zst, logs of inspect_ai (.eval, .json: the items), or a folder: of .txt files
         (one text a file, searched recursively, the relative path its id, line ends at its end removed), of shards of
         one format, or what `datasets` saved (`save_to_disk`). Several paths, whose rows are read one below the other:
         a pattern ("data/*.parquet"), or a list of paths, as strings where all of these are files that are there.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import io
-from typing import Any
 
 from tdd.texts.shards import COMPRESSED
 from tdd.validate import InputError
@@ -14,21 +12,23 @@ LARGEST_DECOMPRESSED = 2**30
 """Bytes to which any compressed file may decompress, whatever its own size."""
 _LARGEST_RATIO = 100
 """Times its own size to which a larger one may decompress; texts are at ten, a bomb is at a thousand."""
+_PIECE = 2**24
+"""Bytes that Zstandard's frames are read at a time."""
 
 
 def decompressed(source: str, data: bytes) -> bytes:
     """What the bytes of a compressed file hold.
 
     Raises:
-      InputError: far more than texts hold; Zstandard without a module that reads it.
+      InputError: far more than texts hold.
       EOFError, OSError, zlib.error: damaged data.
     """
+    most = _most(len(data)) + 1
     if data.startswith(COMPRESSED["gz"]):
-        file: Any = gzip.GzipFile(fileobj=io.BytesIO(data))
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            content = file.read(most)
     else:
-        file = _zstandard(source, data)
-    with file:
-        content = file.read(_most(len(data)) + 1)
+        content = _zstandard(data, most)
     check_decompressed(source, len(content), len(data))
     return content
 
@@ -47,38 +47,13 @@ def _most(size: int) -> int:
     return max(LARGEST_DECOMPRESSED, _LARGEST_RATIO * size)
 
 
-def _zstandard(source: str, data: bytes) -> Any:
-    """A file of what Zstandard's frames hold: by the standard library (Python 3.14), or by the package zstandard."""
-    for name in ("compression.zstd", "zstandard"):
-        try:
-            module = importlib.import_module(name)
-        except ImportError:
-            continue
-        if name == "compression.zstd":
-            return _Checked(module.ZstdFile(io.BytesIO(data)), module.ZstdError)
-        reader = module.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True)
-        return _Checked(reader, module.ZstdError)
-    raise InputError(
-        f"{source} is compressed with Zstandard, which this Python does not read: pip install zstandard (Python 3.14 "
-        "has it), or decompress it (zstd -d)"
-    )
+def _zstandard(data: bytes, most: int) -> bytes:
+    """At most so many bytes of what the frames of Zstandard hold."""
+    import pyarrow
 
-
-class _Checked:
-    """A reader whose own errors become `OSError`."""
-
-    def __init__(self, file: Any, error: type[Exception]) -> None:
-        self._file, self._error = file, error
-
-    def __enter__(self) -> _Checked:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.close()
-
-    def read(self, size: int) -> bytes:
-        """At most so many bytes."""
-        try:
-            return self._file.read(size)
-        except self._error as error:
-            raise OSError(str(error)) from error
+    pieces, size = [], 0
+    with pyarrow.CompressedInputStream(pyarrow.BufferReader(data), "zstd") as stream:
+        while size < most and (piece := stream.read(min(_PIECE, most - size))):
+            pieces.append(piece)
+            size += len(piece)
+    return b"".join(pieces)

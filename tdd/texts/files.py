@@ -41,6 +41,10 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
         from tdd.texts.arrow import read_arrow, read_parquet
 
         return read_parquet(path) if name == "parquet" else read_arrow(path)
+    if name == "eval":
+        from tdd.texts.inspect_logs import read_eval
+
+        return read_eval(path)
     data = _read_bytes(path)
     if name == "csv" and len(data) >= plain_csv.LARGE:
         columns = plain_csv.read_plain_csv(data.removeprefix(codecs.BOM_UTF8))
@@ -83,6 +87,10 @@ def _read_jsonl(source: str, content: str) -> Rows:
 def _read_json(source: str, content: str) -> Rows:
     some_rows(source, len(content.strip()))
     value = _parse_json(source, "the content (JSON lines need format='jsonl')", content)
+    if isinstance(value, dict) and "samples" in value and isinstance(value.get("eval"), dict):
+        from tdd.texts.inspect_logs import rows_of_log
+
+        return rows_of_log(source, value)
     if isinstance(value, dict) and len(value) == 1:  # {"data": [...]}
         (value,) = value.values()
     if isinstance(value, dict) and value and all(isinstance(column, list) for column in value.values()):
@@ -90,7 +98,7 @@ def _read_json(source: str, content: str) -> Rows:
     if not isinstance(value, list):
         raise InputError(
             f"{source}: the JSON must be an array of objects or of strings, one a text, or an object that holds one "
-            "such array, or columns of one length"
+            f"such array, or columns of one length; found is {shown(value)}"
         )
     return _rows_of_json(source, value, _element)
 

@@ -15,8 +15,8 @@ import numpy as np
 from tdd.runs.plain_csv import MOST_FIELDS, StringColumn, coded_words
 from tdd.validate import InputError, some
 
-FORMATS = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "txt")
-"""File formats that can be read; all but parquet and arrow also as .gz and .zst."""
+FORMATS = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "eval", "txt")
+"""File formats that can be read; all but parquet, arrow and eval also as .gz and .zst."""
 
 COMMON_TEXT_FIELDS = (
     "input", "content", "passage", "document", "sentence", "snippet", "body", "example", "raw_text", "raw_content",

@@ -18,7 +18,7 @@ COMPRESSED = {"gz": b"\x1f\x8b", "zst": b"\x28\xb5\x2f\xfd"}
 
 _SUFFIXES = {
     "txt": (".txt",), "jsonl": (".jsonl", ".ndjson"), "parquet": (".parquet", ".pq"), "arrow": (".arrow",),
-    "csv": (".csv",), "tsv": (".tsv",), "json": (".json",),
+    "eval": (".eval",), "csv": (".csv",), "tsv": (".tsv",), "json": (".json",),
 }  # fmt: skip
 ENDINGS = {
     name: tuple(suffix + more for suffix in suffixes for more in ("", *(f".{ending}" for ending in COMPRESSED)))

@@ -1,6 +1,7 @@
 """`tdd info` and completions for shells."""
 
 import json
+import os
 import subprocess
 
 import gguf_files
@@ -8,6 +9,7 @@ import jax
 import pytest
 
 from tdd.cli import main
+from tdd.demo.data import demo_files
 
 
 def test_info_names_versions_devices_and_caches(capsys, tmp_path, monkeypatch):
@@ -80,12 +82,31 @@ def test_what_a_model_needs_of_a_device(capsys, model_folder):
     [
         (["--device", "h300"], "device='h300' is neither one of"),
         (["--device", "v5e", "--length", "5000"], "length=5000 must be at least 1 and at most the model's 4096"),
-        ([], "name an accelerator"),
     ],
 )
 def test_a_budget_that_cannot_be_made_is_one_line(options, complaint, capsys, model_folder):
     assert main(["info", "--model", model_folder, *options]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_what_a_checkpoint_lacks(capsys, model_folder, tmp_path):
+    """On this machine, whose memory a CPU shares: what is read is said, and what is not there."""
+    assert main(["info", "--model", model_folder, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["family"], found["files"], found["device"]) == ("llama", 0, "this machine's processors")
+    assert 2**28 < found["available"] <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    weights, tokenizer = found["missing"]
+    assert weights.startswith(f"no weights in {model_folder}: need model.safetensors")
+    assert model_folder in tokenizer
+    index = {"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert main(["info", "--model", model_folder]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "names the shard 'model-00001-of-00001.safetensors', which is missing" in shown
+    assert main(["info", "--model", str(demo_files().checkpoint)]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "safetensors, 1 file" in shown
+    assert "missing nothing" in shown
 
 
 def test_options_of_a_budget_need_a_model(capsys):
@@ -128,6 +149,7 @@ def test_what_a_gguf_file_is_and_needs(capsys, tmp_path):
     found = json.loads(capsys.readouterr().out)
     assert (found["family"], found["dtype"], found["fits"]) == ("llama", "float16", True)
     assert found["gguf_types"] == {"F16": 16, "F32": 5}
+    assert found["missing"] == []
     assert main(arguments) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "GGUF, tensors stored as 16 F16, 5 F32" in shown

@@ -127,6 +127,14 @@ def test_config_values(folder, changes, message):
         load(folder)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "model.gguf"])
+def test_pointers_of_git_lfs(folder, name):
+    """What a clone has in the place of large files."""
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4999819336\n")
+    with pytest.raises(InputError, match=rf"{name} is a pointer of Git LFS, not the file: run git lfs pull there"):
+        load(folder / name if name.endswith(".gguf") else folder)
+
+
 @pytest.mark.parametrize("gone", [["tokenizer.json"], ["tokenizer.json", "tokenizer_config.json"]])
 def test_missing_tokenizer(folder, gone):
     for name in gone:

@@ -1,5 +1,6 @@
 """What a configuration says: every key of the real classes and of published files is read, refused or harmless."""
 
+import contextlib
 import functools
 import json
 import operator
@@ -264,6 +265,15 @@ def test_longrope_is_read_within_the_original_context(tmp_path):
     assert spec.positions.scaling.amplitude == pytest.approx((1 + np.log(3) / np.log(32)) ** 0.5)
     written = family_of_spec(spec)[1]
     assert (written["max_position_embeddings"], written["original_max_position_embeddings"]) == (96, 32)
+
+
+def test_code_of_the_maker_by_its_repository(tmp_path):
+    """As transformers writes it for a model of the hub that is saved again; another repository's code is refused."""
+    config = PUBLISHED["deepseek-v2-lite"][0]
+    for owner, words in (("deepseek-ai/DeepSeek-V2-Lite", None), ("someone/DeepSeek-V2-Lite", "has auto_map=")):
+        code = {key: f"{owner}--{name}" for key, name in config["auto_map"].items()}
+        with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
+            assert spec_of(tmp_path, {**config, "auto_map": code}) == spec_of(tmp_path, config)
 
 
 def test_layers_without_experts(tmp_path):

@@ -103,4 +103,5 @@ def test_memory_of_loading(record_property):
     found = run_python(LOADED, published(), PYTHONPATH=os.pathsep.join([str(ROOT), *filter(None, sys.path)]))
     size, peak, seconds = found
     record_property("loading", {"parameters": size, "peak": peak, "processor_seconds": seconds})
+    assert seconds <= 5
     assert peak <= 1.5 * size  # the parameters, the embedding once more, and blocks of a few MiB

@@ -19,8 +19,11 @@ from tdd.models.families.tensors import slots
 from tdd.scoring.models import provenance_of
 from tdd.validate import InputError
 
-TOWER = {"gemma3": "vision_tower", "llava": "vision_tower", "qwen2_vl": "visual", "qwen2_5_vl": "visual"}
-SAVED_AS = {"gemma3": "gemma3_text", "llava": "llama", "qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2"}
+TOWER = {kind: "visual" if kind.startswith("qwen") else "vision_tower" for kind in LAYOUTS}
+SAVED_AS = {
+    "gemma3": "gemma3_text", "llava": "llama", "llava_next": "llama", "llava_onevision": "qwen2", "qwen2_vl": "qwen2",
+    "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3",
+}  # fmt: skip
 
 
 def spec_of(folder, config):
@@ -47,6 +50,7 @@ def around(stored, layout, tower):
     beside = {f"{before_tower}{tower}.blocks.{i}.weight": values((3, 5), 99 + i) for i in range(2)}
     if tower == "vision_tower":
         beside[f"{before_tower}multi_modal_projector.linear_1.weight"] = values((4, 4), 98)
+        beside[f"{before_tower}image_newline"] = values((16,), 97)
     return named | beside
 
 
@@ -56,7 +60,7 @@ def assert_same(params, others):
 
 
 @pytest.mark.parametrize("later", [False, True])
-@pytest.mark.parametrize("name", ["gemma3", "llava", "qwen2_vl", "qwen2_vl, nested", "qwen2_5_vl, windows, tied"])
+@pytest.mark.parametrize("name", [*SAVED_AS, "qwen2_vl, nested", "qwen2_5_vl, windows, tied"])
 def test_the_decoder_is_that_of_a_checkpoint_of_its_own(tmp_path, name, later, caplog):
     config = CONFIGURATIONS[name]
     kind = config["model_type"]
@@ -69,7 +73,7 @@ def test_the_decoder_is_that_of_a_checkpoint_of_its_own(tmp_path, name, later, c
     other, expected, _ = load(plain)
     assert lm is other
     assert_same(params, expected)
-    beside = 3 if TOWER[kind] == "vision_tower" else 2
+    beside = 4 if TOWER[kind] == "vision_tower" else 2
     assert f"only the text decoder is read; {beside} tensors that no text meets are left out" in caplog.text
     assert provenance_of(str(whole))["left_out"][TOWER[kind]] == 2
     assert "left_out" not in provenance_of(str(plain))
@@ -141,6 +145,11 @@ def test_keys_that_nothing_reads(tmp_path):
         ),
         ("qwen2_vl, nested", {"hidden_size": 24}, "has hidden_size=24, but 16 in text_config; remove the wrong one"),
         ("qwen2_vl", {"hidden_act": "mish"}, "hidden_act='mish' is not supported"),
+        (
+            "qwen3_vl",
+            {"text_config": {**CONFIGURATIONS["qwen3_vl"]["text_config"], "use_sliding_window": True}},
+            "text_config of .* has use_sliding_window=True, which changes",
+        ),
         ("qwen2_5_vl", {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 3}}, "unknown keys beta_fast"),
     ],
 )

@@ -4,6 +4,8 @@ Numbers are those of the published tensors, a tied readout counted once. Keys on
 depends are left out.
 """
 
+from published_configs import PUBLISHED
+
 # fmt: off
 
 
@@ -358,5 +360,7 @@ SIZES = {
             tie_word_embeddings=True,
         ),
     ),
+    "deepcogito/cogito-v1-preview-qwen-14B": (14_765_947_904, PUBLISHED["cogito-v1-preview-qwen-14b"][0]),
+    "microsoft/WizardLM-2-8x22B": (140_620_634_112, PUBLISHED["wizardlm-2-8x22b"][0]),
 }
 # fmt: on

@@ -200,7 +200,7 @@ def test_labels():
         ("a.json", '[{"text": "a", "of": {"x": 1, "x": 2}}]', "the key 'x' is there 2 times in one object"),
         ("a.csv", 'id,text\n1,"a\nb"\n2,\n', "text at line 4 is empty"),
         ("a.parquet", b"PAR1 not really PAR1", "not a readable Parquet file"),
-        ("a.xlsx", "x", "the extension .xlsx; supported: .jsonl, .json, .csv, .tsv, .parquet, .arrow, .txt"),
+        ("a.xlsx", "x", "the extension .xlsx; supported: .jsonl, .json, .csv, .tsv, .parquet, .arrow, .eval, .txt"),
         ("noextension", "x", "no extension; supported"),
     ],
 )

@@ -1,11 +1,8 @@
 """Several files as one source: lists of paths, patterns, folders of shards, saved data sets; compressed and MIMIR's."""
 
-import gzip
 import json
 import os
 import pathlib
-import sys
-import types
 
 import pyarrow
 import pyarrow.feather
@@ -129,33 +126,16 @@ def test_arrow_files(tmp_path, monkeypatch):
 
 
 def test_zstandard(tmp_path, monkeypatch):
-    """The data begin with the mark of a frame; the module is one that stands in for the package."""
     path = tmp_path / "a.jsonl.zst"
-    path.write_bytes(b"\x28\xb5\x2f\xfd" + gzip.compress(b'{"text": "one text"}\n'))
-    for name in ("compression.zstd", "zstandard"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert "a.jsonl.zst is compressed with Zstandard" in message(path)
-    assert "pip install zstandard" in message(path)
-
-    class Reader:
-        def stream_reader(self, file, read_across_frames):
-            assert read_across_frames
-            file.read(4)
-            return gzip.GzipFile(fileobj=file)
-
-    module = types.SimpleNamespace(ZstdDecompressor=Reader, ZstdError=ArithmeticError)
-    monkeypatch.setitem(sys.modules, "zstandard", module)
-    assert load_texts(path).texts == ("one text",)
-    monkeypatch.setattr(Reader, "stream_reader", lambda *_, **__: Broken())
-    assert "cannot be read: a bad block" in message(path)
-
-
-class Broken:
-    def read(self, size):
-        raise ArithmeticError("a bad block")
-
-    def close(self):
-        pass
+    lines = [json.dumps({"text": text}).encode() + b"\n" for text in TEXTS]
+    frames = [pyarrow.compress(b"".join(half), codec="zstd", asbytes=True) for half in (lines[:2], lines[2:])]
+    path.write_bytes(b"".join(frames))
+    assert load_texts(path).texts == TEXTS
+    path.write_bytes(b"".join(frames)[:-4])
+    assert "a.jsonl.zst: cannot be read: Truncated compressed stream" in message(path)
+    monkeypatch.setattr("tdd.texts.compressed.LARGEST_DECOMPRESSED", 10_000)
+    path.write_bytes(pyarrow.compress(b"[" * 10_000_000, codec="zstd", asbytes=True))
+    assert "as no text does" in message(path)
 
 
 def test_mimirs_files(tmp_path):

@@ -1,34 +1,35 @@
-"""Models that see (Gemma 3, LLaVA, Qwen 2 and 2.5 VL): the text decoder alone, without what encodes images.
+"""Models that see (Gemma 3, LLaVA, Qwen VL): the text decoder alone, without what encodes images.
 
 Where a text has no image, the positions of Qwen's three axes are one and the same number, and its rotation is that of
-Qwen 2; Gemma 3 lets no token see a later one.
+Qwen 2 or 3; Gemma 3 lets no token see a later one.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import pathlib
 import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tdd.models.families.family import Family
-from tdd.models.families.llama import QWEN2
+from tdd.models.families.llama import QWEN2, QWEN3
 from tdd.models.families.registry import FAMILIES, MULTIMODAL, check_keys
 from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError
 
 _IMAGES = """
-    boi_token_index eoi_token_index ignore_index image_seq_length image_token_id image_token_index mm_tokens_per_image
-    multimodal_projector_bias projector_hidden_act text_config tie_word_embeddings video_token_id vision_config
-    vision_end_token_id vision_feature_layer vision_feature_select_strategy vision_start_token_id vision_token_id
-    vocab_size
+    boi_token_index eoi_token_index ignore_index image_grid_pinpoints image_seq_length image_token_id image_token_index
+    mm_tokens_per_image multimodal_projector_bias projector_hidden_act text_config tie_word_embeddings
+    use_image_newline_parameter video_token_id video_token_index vision_aspect_ratio vision_config vision_end_token_id
+    vision_feature_layer vision_feature_select_strategy vision_start_token_id vision_token_id vocab_size
 """
 _AROUND = frozenset(_IMAGES.split())
 """Keys beside those of the decoder. Special tokens stand for images; `vocab_size` repeats the decoder's."""
 
-_TOWERS = ("vision_tower.", "multi_modal_projector.", "visual.")
+_TOWERS = ("vision_tower.", "multi_modal_projector.", "visual.", "image_newline")
 _WITHOUT = tuple((f"{before}{tower}", None) for before in ("model.", "") for tower in _TOWERS)
 
 
@@ -44,24 +45,33 @@ class _Model(NamedTuple):
 _MODELS = {
     "gemma3": _Model("gemma3_text", required={"final_logit_softcapping": (None,)}),
     "llava": _Model("llama"),
+    "llava_next": _Model("llama"),
+    "llava_onevision": _Model("qwen2"),
     "qwen2_vl": _Model("qwen2_vl_text", flat=True),
     "qwen2_5_vl": _Model("qwen2_5_vl_text", flat=True),
+    "qwen3_vl": _Model("qwen3_vl_text", required={"use_sliding_window": (False,)}),
 }
 assert _MODELS.keys() == set(MULTIMODAL)
 
 
-def _qwen_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    """As Qwen 2; which axis turns which pair does not matter where all axes count alike."""
+_NO_WINDOWS = {"use_sliding_window": False, "sliding_window": None}
+"""What Qwen 3 has beside Qwen 3 VL."""
+
+
+def _qwen_spec(plain: Family, config: Mapping[str, Any]) -> DecoderSpec:
+    """As without images; which axis turns which pair does not matter where all axes count alike."""
     parameters = dict(config["rope_parameters"] or {})
-    parameters.pop("mrope_section", None)
+    for key in ("mrope_section", "mrope_interleaved"):
+        parameters.pop(key, None)
     if parameters.get("type") == "mrope":
         del parameters["type"]
-    return QWEN2.to_spec({**config, "rope_parameters": parameters})
+    full = {"layer_types": ["full_attention"] * config["num_hidden_layers"], **_NO_WINDOWS} if plain is QWEN3 else {}
+    return plain.to_spec({**config, **full, "rope_parameters": parameters})
 
 
 _QWEN = {
-    name: dataclasses.replace(QWEN2, model_type=name, to_spec=_qwen_spec)
-    for name in ("qwen2_vl_text", "qwen2_5_vl_text")
+    name: dataclasses.replace(plain, model_type=name, to_spec=functools.partial(_qwen_spec, plain))
+    for name, plain in (("qwen2_vl_text", QWEN2), ("qwen2_5_vl_text", QWEN2), ("qwen3_vl_text", QWEN3))
 }
 
 

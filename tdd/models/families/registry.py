@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+import re
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -51,7 +52,7 @@ class _Families(Mapping[str, Family]):
 FAMILIES: Mapping[str, Family] = _Families()
 """Supported families by `model_type`."""
 
-MULTIMODAL = ("gemma3", "llava", "qwen2_vl", "qwen2_5_vl")
+MULTIMODAL = ("gemma3", "llava", "llava_next", "llava_onevision", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 """Types of models that see, of which the text decoder is read (`tdd.models.families.multimodal`)."""
 
 REQUIRED: Mapping[str, tuple[Any, ...]] = {
@@ -89,6 +90,9 @@ IGNORED = frozenset((_PROVENANCE + _TRAINING_AND_OTHER_HEADS + _GENERATION).spli
 """Keys of every family that never change the logits of a text."""
 
 
+_MAKER = re.compile(r"(?:microsoft|deepseek-ai|tiiuae)/[\w.-]+?--(?=\w+\.\w+$)")
+
+
 def check_keys(
     config: Mapping[str, Any],
     where: str,
@@ -99,7 +103,7 @@ def check_keys(
 ) -> None:
     """Every key of a configuration is known, has one of the values that it must have, or is read by nothing."""
     for key, allowed in {**REQUIRED, **required}.items():
-        if key in config and config[key] not in allowed:
+        if key in config and (_code_names(config[key]) if key == "auto_map" else config[key]) not in allowed:
             raise InputError(
                 f"{where} has {key}={config[key]!r}, which changes the computation and is not supported; "
                 f"supported: {' or '.join(map(repr, allowed))}"
@@ -112,6 +116,13 @@ def check_keys(
             "be told; remove them if they do not"
         )
     _log_unread(where, tuple(left))
+
+
+def _code_names(auto_map: Any) -> Any:
+    """An `auto_map` without the repositories of the models' makers, which transformers writes before names of code."""
+    if not isinstance(auto_map, Mapping):
+        return auto_map
+    return {key: _MAKER.sub("", name) if isinstance(name, str) else name for key, name in auto_map.items()}
 
 
 def unread(config: Mapping[str, Any], model_type: str, known: frozenset[str]) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tdd.models.weights import check_fetched
 from tdd.validate import InputError, some
 
 MAGIC = b"GGUF"
@@ -101,6 +102,7 @@ def read_header(path: pathlib.Path) -> Header:
     try:
         return _parse(data)
     except _Broken as error:
+        check_fetched(path)
         raise InputError(
             f"{path} is truncated or not a usable GGUF file ({len(data)} bytes): {error}; download or convert it again"
         ) from error
