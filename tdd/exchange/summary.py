@@ -87,8 +87,8 @@ def open_points(run: Mapping[str, Any]) -> list[str]:
         "came into it, how often, or which of the examples it has seen.",
         "Without a small p-value nothing is shown: a data set that was trained on once, in another order, in another "
         "format or example by example usually leaves no trace in the order.",
-        "Only verbatim copies in order are looked for. Paraphrases, translations and the sources that a benchmark was "
-        "made from are not.",
+        "Only verbatim copies in order are looked for: neither paraphrases nor translations, nor the sources of a "
+        "benchmark.",
         "Not checked: that separator, template, shards and test were chosen beforehand. Settings and models that were "
         "tried before and are not in this run count as further tests.",
     ]

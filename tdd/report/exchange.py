@@ -102,9 +102,9 @@ def _how_to_read(run: Mapping[str, Any], stands: bool) -> list[str]:
         "the model finds each shard in its published order was compared with how likely it finds the same examples in "
         "random orders.",
         "If the published order is random, a model that was not trained on it has no reason to prefer it.",
-        "A verdict is withheld where the published order shows structure without the model (alike neighbours; trends "
-        f"of length, alphabet, numbers or fields), as at most {level_in_words(NOT_RANDOM)} of random orders "
-        f"do{controlled}.",
+        "A verdict is withheld where the published order shows structure without the model: neighbours that are alike, "
+        f"or trends of length, alphabet, numbers or fields{controlled}. At most {level_in_words(NOT_RANDOM)} of random "
+        "orders show so much structure.",
     ]
     if stands:
         return ["The text below the title is the verdict. It holds only if the assumptions below hold.", *compared]
