@@ -1871,6 +1871,27 @@ DRAWS_AND_DUMPS = (
         ("tests/procedures/test_own_procedure.py::test_warnings_stay_with_their_decision",),
     ),
     Fault(
+        "platforms: a vector is multiplied in parts",
+        "kernels/platforms.py",
+        "if not parts or _has_one_row(subscripts, left, right):",
+        "if not parts:",
+        ("tests/kernels/test_platforms.py::test_a_vector_is_not_multiplied_in_parts",),
+    ),
+    Fault(
+        "buckets: a compilation costs every model the same tokens",
+        "tdd/scoring/buckets.py",
+        "/ (num_parameters + _BESIDE)))",
+        "/ _BESIDE))",
+        ("tests/scoring/test_score_blocks.py::test_a_small_model_has_few_shapes_and_a_large_one_many",),
+    ),
+    Fault(
+        "configuration: any transformers will do",
+        "tdd/models/configuration.py",
+        "    if numbers < _OLDEST:",
+        "    if not numbers:",
+        ("tests/models/test_checkpoint_errors.py::test_an_old_transformers_is_refused",),
+    ),
+    Fault(
         "decide: a decision waits until no other runs",
         "tdd/audit/decide.py",
         """    _collectors.add(caught)
