@@ -251,7 +251,9 @@ class _Collectors:
     def add(self, collector: list[str]) -> None:
         with self._lock:
             if not self._of:
-                self._caught, self._shown = warnings.catch_warnings(), warnings.showwarning
+                self._caught = warnings.catch_warnings()
+                if warnings.showwarning != self._keep:  # which another thread's catch, begun meanwhile, brings back
+                    self._shown = warnings.showwarning
                 self._caught.__enter__()
                 warnings.simplefilter("always")
                 warnings.showwarning = self._keep
@@ -265,6 +267,7 @@ class _Collectors:
                 del self._of[threading.get_ident()]
             if not self._of:
                 self._caught.__exit__(None, None, None)
+                warnings.showwarning = self._shown
 
     def _keep(self, message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         own = self._of.get(threading.get_ident())

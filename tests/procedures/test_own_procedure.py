@@ -298,3 +298,26 @@ def test_a_procedure_may_wait_for_the_decision_of_another_thread():
     assert "outer" in said
     assert not {"elsewhere", "inner"} & set(said)
     assert (warnings.showwarning, warnings.filters) == before
+
+
+CATCHES = []
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlaps(ConformalBonferroni):
+    """Begins a catch of warnings that outlives the decision, as another thread may."""
+
+    name = "overlaps"
+
+    def select(self, evidence, alpha, key=None):
+        CATCHES.append(warnings.catch_warnings())
+        CATCHES[-1].__enter__()
+        return super().select(evidence, alpha, key)
+
+
+def test_a_catch_that_outlives_the_decision_leaves_warnings_that_can_be_shown():
+    with warnings.catch_warnings(record=True):
+        for _ in range(2):
+            tdd.select(table(), alpha=0.1, method=Overlaps())
+            CATCHES.pop().__exit__(None, None, None)
+            warnings.warn("shown as ever", stacklevel=1)  # without end, if it were shown by what shows it
