@@ -202,9 +202,10 @@ def _check_results(results: Sequence[str], procedure: Procedure, others: Sequenc
 
 def _check_clean(table: ScoreTable, names: Sequence[str], results: Sequence[str], word: str | None) -> None:
     """Check that known non-members, if their role has a word, are there, scored, used, and none by their labels."""
-    if word is None:
-        return
     clean = table.rows("nonmember")
+    if word is None and not (clean.size and results):
+        return
+    word = "nonmember" if word is None else word  # a table that is read already has the role, and not its word
     if not results or not clean.size:
         raise InputError(
             f"nonmember_role={word!r} is for rows of the table of candidates and for results, which ranks models on "

@@ -74,7 +74,7 @@ def exchange_report(
     warnings = [*run["warnings"], *(text for entry in data for text in entry["warnings"])]
     assumptions = [point for entry in data for point in entry["guarantee"]["assumes"]]
     assumptions += _JOINT if len(data) > 1 else ()
-    stands = not all(in_doubt(entry) for entry in data)
+    stands = not all(in_doubt(entry) or not is_known(entry["p_value"]) for entry in data)
     sections = caveats(assumptions, run["open_points"], capital(warnings), _how_to_read(run, stands))
     if len(data) == 1:
         sections.append(_facts(data[0], run))
@@ -134,12 +134,16 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
         if len(rows) > 1
         else "the probability of such a result, of log-probabilities that do not depend on it,"
     )
+    without = len(rows) - tested
+    withheld = f" No verdict is given on {without} of {len(rows)} data sets, which have no p-value." if without else ""
     verdict = (
-        f"Evidence at level {level} that the log-probabilities of {rejected} of {of} depend on the published order. "
-        f"If the assumptions hold, {bounded} is at most {level}."
+        "No verdict: no data set has a p-value."
+        if not tested
+        else f"Evidence at level {level} that the log-probabilities of {rejected} of {of} depend on the published "
+        f"order. If the assumptions hold, {bounded} is at most {level}.{withheld}"
         if rejected
         else f"No dependence on the published order was found in {of} at level {level}. That does not show absence "
-        "from the training data."
+        f"from the training data.{withheld}"
     )
     sections = (
         Table("Data sets", (Column("data set"), *(Column(name, number=True) for name in names)), tuple(rows)),

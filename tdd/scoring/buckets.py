@@ -108,7 +108,8 @@ def plan(
       lengths: Pass -> [R] tokens of each row.
       token_budget: B T of a batch does not exceed this, unless one row alone does.
       max_buckets: Most different shapes.
-      price: Padded tokens that one more shape must save.
+      price: Padded tokens that one more shape must save; no more than the rows have tokens, for the time of a row
+        grows faster than its tokens.
       limit: Longest sequence the model accepts; bucket lengths never exceed it.
       compiled: Shapes of earlier calls, length -> rows. They are taken again unless new ones cost less by a ninth.
 
@@ -117,6 +118,7 @@ def plan(
       once.
     """
     everything = np.concatenate([np.asarray(rows, np.int64) for rows in lengths.values()])
+    price = min(price, max(PRICE, int(everything.sum())))
     buckets = bucket_lengths(everything, max_buckets, price=price, limit=limit)
     bucket_of = {kind: np.searchsorted(buckets, rows) for kind, rows in lengths.items()}
     batches = []

@@ -85,11 +85,14 @@ class Planner:
         self._compiled: dict[_Programs, dict[int, int]] = {}
         self._planned: dict[tuple[Namespace, tuple[str, ...]], set[bytes]] = {}
 
-    def plan(self, inputs: Mapping[str, PassInput], distinct: DistinctRows) -> ScorePlan:
-        """Look up every distinct row of a block, and plan the batches of those that are not stored."""
+    def plan(self, inputs: Mapping[str, PassInput], distinct: DistinctRows, share: float = 1.0) -> ScorePlan:
+        """Look up every distinct row of a block, and plan the batches of those that are not stored.
+
+        The block is about this `share` of the run, and pays as much of the price of a shape.
+        """
         store, prints = self._store, self._prints
         if store is None:
-            return ScorePlan((), self._batches(inputs, [distinct.first]), {}, {})
+            return ScorePlan((), self._batches(inputs, [distinct.first], share), {}, {})
         addresses = {
             name: address(
                 "gradient norms" if is_gradient(name) else "token statistics",
@@ -137,7 +140,7 @@ class Planner:
             for i in range(0, len(rows), _READ):
                 group = rows[i : i + _READ]
                 stored.append(Batch(name, group, len(group), int(lengths[group].max())))
-        batches = self._batches(inputs, plans)
+        batches = self._batches(inputs, plans, share)
         if not self._alone:
             for name, keys in distinct.keys.items():
                 here = self._planned.setdefault((namespaces[name], inputs[name].rows.statistics), set())
@@ -148,11 +151,13 @@ class Planner:
         num_rows, num_missing = (sum(int(mask.sum()) for mask in masks.values()) for masks in (distinct.first, missing))
         return ScorePlan(stored, batches, namespaces, facts, num_rows, num_rows - num_missing)
 
-    def _batches(self, inputs: Mapping[str, PassInput], plans: Sequence[Mapping[str, np.ndarray]]) -> list[Batch]:
+    def _batches(
+        self, inputs: Mapping[str, PassInput], plans: Sequence[Mapping[str, np.ndarray]], share: float
+    ) -> list[Batch]:
         """Batches of the rows that are planned together; their shapes are those of earlier blocks where that is no
         waste."""
         most = most_buckets(self._devices.platform)
-        prices = {name: self._prices[one.model] for name, one in inputs.items()}
+        prices = {name: max(1, round(share * self._prices[one.model])) for name, one in inputs.items()}
         planned = [_batches(inputs, masks, self._budget, most, prices, self._compiled) for masks in plans]
         for batch in itertools.chain(*planned[:1]):
             self._compiled.setdefault(_programs(inputs, batch.kind), {})[batch.length] = batch.size

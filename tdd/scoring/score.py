@@ -180,7 +180,7 @@ def _run_blocks(
         for block in itertools.chain([first], blocks):
             number, texts, of, later = block.turn
             if of is None:
-                plan = planner.plan(block.inputs, block.distinct)
+                plan = planner.plan(block.inputs, block.distinct, len(texts) / num_texts)
                 facts |= plan.facts
                 if where.spans:
                     check_alike({**facts, "batches": plan.batches_digest()})

@@ -16,14 +16,14 @@ _PIECE = 2**24
 """Bytes that Zstandard's frames are read at a time."""
 
 
-def decompressed(source: str, data: bytes) -> bytes:
-    """What the bytes of a compressed file hold.
+def decompressed(source: str, data: bytes, stated: int | None = None) -> bytes:
+    """What the bytes of a compressed file hold; a byte more than the `stated` number of them is enough.
 
     Raises:
       InputError: far more than texts hold.
       EOFError, OSError, zlib.error: damaged data.
     """
-    most = _most(len(data)) + 1
+    most = (_most(len(data)) if stated is None else stated) + 1
     if data.startswith(COMPRESSED["gz"]):
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
             content = file.read(most)

@@ -127,6 +127,11 @@ def test_unusable_known_clean_items_are_refused(with_clean):
     unscored = {**with_clean, "loss": [*with_clean["loss"][: N + M], *[""] * 40]}
     with pytest.raises(tdd.InputError, match="score column 'loss' has no value for any item with the role 'clean'"):
         tdd.select(unscored, results=MODELS, **told)
+    del told["nonmember_role"]  # a table that was read before has the role
+    columns = {"scores": [*DETECTORS, *MODELS], "optional": MODELS}
+    read = tdd.load_score_table(labelled, label_field="label", nonmember_role="clean", **columns)
+    with pytest.raises(tdd.InputError, match="40 of 40 items with the role 'nonmember' are labelled as members"):
+        tdd.select(read, results=MODELS, **told)
 
 
 def test_without_labels_the_reference_is_all_items():

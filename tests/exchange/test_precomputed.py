@@ -44,6 +44,21 @@ def test_table_and_archive_give_the_p_values_of_the_call(table, tmp_path, capsys
     assert "of 1 of 2 data sets depend on the published order" in " ".join(capsys.readouterr().out.split())
 
 
+def test_data_sets_without_a_p_value_are_not_counted_as_tested(table, tmp_path, capsys):
+    """NaN everywhere is no test, and the sentence says so."""
+    (header, *rows) = [line.split(",") for line in table.read_text().splitlines()]
+    for absent, words in (
+        (("one", "two"), "No verdict: no data set has a p-value."),
+        (("one",), "was found in 1 data set at level 5%. That does not show absence from the training data. No verdict "
+         "is given on 1 of 2 data sets, which have no p-value."),
+    ):  # fmt: skip
+        path = tmp_path / "absent.csv"
+        changed = [[row[0], *["nan"] * (len(row) - 1)] if row[0] in absent else row for row in rows]
+        path.write_text("\n".join(",".join(row) for row in [header, *changed]) + "\n")
+        assert main(["exchange", "--log-probs", str(path)]) == 0
+        assert words in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -350,6 +350,27 @@ def test_a_small_model_has_few_shapes_and_a_large_one_many():
     assert pytest.approx(bucket_price(130 * 10**6, "cpu"), rel=0.05) == PRICE
 
 
+def test_a_long_row_has_a_shape_of_its_own_whatever_a_shape_costs():
+    rows = {"text": np.array([1000] + [20] * 1000)}
+    batches = plan(rows, token_budget=16_384, price=10**9, limit=1024)
+    assert sum(batch.num_tokens for batch in batches) < 2 * rows["text"].sum()
+    assert len({batch.shape for batch in batches}) == 2
+
+
+def test_a_block_pays_its_share_of_a_shape(model, blocks, monkeypatch):
+    prices = []
+
+    def planned(*given, price, **more):
+        prices.append(price)
+        return plan(*given, **more)
+
+    monkeypatch.setattr("tdd.scoring.plan.bucket_price", lambda size, platform: 10**6)
+    monkeypatch.setattr("tdd.scoring.plan.plan", planned)
+    score(model, TEXTS, "loss")
+    assert len(prices) > 1
+    assert sum(prices) == pytest.approx(10**6, abs=len(prices))
+
+
 def test_the_price_of_a_shape_is_that_of_the_model(model, monkeypatch):
     """Of one whose parameters are loaded later, too."""
     lm, params, tokenizer = model

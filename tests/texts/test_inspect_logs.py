@@ -1,8 +1,8 @@
 """Logs of inspect_ai, of JSON and archives: the items of a benchmark, and log-probabilities of the prompts' tokens."""
 
 import json
-import struct
 import zipfile
+import zlib
 
 import pyarrow
 import pytest
@@ -36,14 +36,12 @@ def write_archive(path, content, method):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED if method == 93 else method) as archive:
         for name, value in members.items():
             data = json.dumps(value).encode()
-            archive.writestr(name, pyarrow.compress(data, codec="zstd", asbytes=True) if method == 93 else data)
-    if method == 93:
-        data = path.read_bytes()
-        for mark, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
-            pieces = data.split(mark)
-            pieces[1:] = [p[: at - 4] + struct.pack("<H", method) + p[at - 2 :] for p in pieces[1:]]
-            data = mark.join(pieces)
-        path.write_bytes(data)
+            if method != 93:
+                archive.writestr(name, data)
+                continue
+            archive.writestr(name, pyarrow.compress(data, codec="zstd", asbytes=True))
+            info = archive.filelist[-1]  # written into the directory at the end
+            info.compress_type, info.file_size, info.CRC = method, len(data), zlib.crc32(data)
 
 
 @pytest.fixture(params=["json", zipfile.ZIP_DEFLATED, 93])
@@ -120,3 +118,61 @@ def test_other_archives_are_refused(tmp_path):
         archive.writestr("header.json", "{}")
     with pytest.raises(InputError, match="holds no samples"):
         load_texts(path)
+
+
+@pytest.mark.parametrize("number", [None, "", True, 1.5, [1], {}])
+def test_a_sample_without_a_usable_id_is_refused(write, number):
+    with pytest.raises(InputError, match="sample 2: id must be a number or a text"):
+        load_texts(write(sample(1), {**sample(2), "id": number}))
+
+
+def test_no_sample_takes_the_place_of_another(tmp_path):
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(log(sample(1), {**sample(1), "id": "1", "input": "another"})))
+    with pytest.raises(InputError, match="sample 2: id '1' occurs twice in epoch 1"):
+        load_texts(path)
+
+
+def test_an_attachment_that_is_not_there_is_refused(write):
+    with pytest.raises(InputError, match="has no text for 'attachment://a'"):
+        load_texts(write(sample(1, input="attachment://a", attachments={"a": 5})))
+
+
+def test_ids_of_any_length_are_ordered(write):
+    digits = "9" * 5000
+    texts = load_texts(write({**sample(2), "id": digits}, {**sample(1), "id": "10"}, {**sample(1), "id": 9}))
+    assert texts.ids == ("quiz/9", "quiz/10", f"quiz/{digits}")
+
+
+def changed(path, name, change):
+    """The archive with another entry in its directory."""
+    with zipfile.ZipFile(path, "a") as archive:
+        change(archive.getinfo(name))
+        archive._didModify = True
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "words"),
+    [
+        ("CRC", lambda value: value ^ 1, "size or CRC-32"),
+        ("file_size", lambda value: value - 1, "size or CRC-32"),
+        ("file_size", lambda value: value + 1, "size or CRC-32"),
+        ("flag_bits", lambda value: value | 1, "encrypted"),
+    ],
+)
+def test_a_member_is_what_the_directory_says(tmp_path, field, change, words):
+    """Damage is found, and no member unpacks to more than is stated."""
+    path = tmp_path / "log.eval"
+    write_archive(path, log(sample(1), sample(2)), 93)
+    assert len(load_texts(path).texts) == 2
+    changed(path, "samples/2_epoch_1.json", lambda info: setattr(info, field, change(getattr(info, field))))
+    with pytest.raises(InputError, match=rf"samples/2_epoch_1.json is .*{words}|{words}"):
+        load_texts(path)
+
+
+def test_a_folder_in_the_archive_is_no_sample(tmp_path):
+    path = tmp_path / "log.eval"
+    write_archive(path, log(sample(1)), zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("samples/", "")
+    assert len(load_texts(path).texts) == 1
