@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import os
 import pathlib
 import platform
@@ -138,12 +139,15 @@ def budget(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _described(place: pathlib.Path) -> tuple[str, Any, Any, dict[str, Any]]:
     """A checkpoint's family, its spec, the type of its parameters, how its weights are stored, and what it lacks."""
+    from tdd.models.checkpoint import check_files
+
     if place.is_file():
         from tdd.models.gguf import GgufFile
 
         file = GgufFile(place)
         family, spec = file.spec()
-        stored = {"gguf_types": dict(file.types), "missing": _faults(file.tensors, file.tokenizer)}
+        faults = _faults(file.tensors, file.tokenizer) or _faults(functools.partial(check_files, place))
+        stored = {"gguf_types": dict(file.types), "missing": faults}
         return family.model_type, spec, file.dtype, stored
     from tdd.models.configuration import quantisation_of, read_config, read_spec, read_tokenizer
     from tdd.models.weights import DTYPES, StoredTensors
@@ -157,6 +161,7 @@ def _described(place: pathlib.Path) -> tuple[str, Any, Any, dict[str, Any]]:
             types.update(map(tensors.dtype, tensors.names()))
 
     faults = _faults(see_weights, lambda: read_tokenizer(place, spec.vocab_size))
+    faults = faults or _faults(functools.partial(check_files, place))
     stored = {"files": sum(1 for _ in place.glob("*.safetensors")), "missing": faults}
     if (quantisation := quantisation_of(place)) is not None:
         return family.model_type, spec, "float32", {**stored, "quantisation": quantisation.description}

@@ -200,6 +200,16 @@ def read_slots(
     return params
 
 
+def check_files(place: pathlib.Path) -> None:
+    """Check that a folder or GGUF file has the tensors of its architecture, by names, shapes and types alone.
+
+    Raises:
+      InputError: As `load`, but for the values of the weights.
+    """
+    with _opened(place) as (stored, family, spec, _):
+        _match(stored, family, spec, str(place))
+
+
 @contextlib.contextmanager
 def _opened(place: pathlib.Path) -> Iterator[tuple[StoredTensors, Family, DecoderSpec, Any]]:
     """The tensors, the family with its names of them, the spec and the tokenizer of a folder or of a GGUF file."""

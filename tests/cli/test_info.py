@@ -5,9 +5,12 @@ import os
 import subprocess
 
 import gguf_files
+import gpt2_files
 import jax
 import pytest
+from safetensors.numpy import load_file, save_file
 
+import tdd
 from tdd.cli import main
 from tdd.demo.data import demo_files
 
@@ -107,6 +110,23 @@ def test_what_a_checkpoint_lacks(capsys, model_folder, tmp_path):
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "safetensors, 1 file" in shown
     assert "missing nothing" in shown
+
+
+@pytest.mark.parametrize("change", ["name", "shape"])
+def test_tensors_of_another_model_are_missing(tmp_path, capsys, change):
+    """A folder that cannot be loaded has something missing, though every file of it can be opened."""
+    folder = gpt2_files.write(tmp_path / "model")[0]
+    held = load_file(folder / "model.safetensors")
+    name = next(name for name in held if name.endswith("wpe.weight"))
+    value = held.pop(name)
+    held["x" if change == "name" else name] = value[:-1]
+    save_file(held, folder / "model.safetensors")
+    assert main(["info", "--model", str(folder), "--json"]) == 0
+    (fault,) = json.loads(capsys.readouterr().out)["missing"]
+    with pytest.raises(tdd.InputError) as refused:
+        tdd.load(folder)
+    assert fault == str(refused.value)
+    assert "wpe.weight" in fault
 
 
 def test_options_of_a_budget_need_a_model(capsys):
