@@ -11,7 +11,7 @@ import json
 import pathlib
 from collections.abc import Callable
 
-from benchmarks import audit_tables, device_tables, leak_tables, order_tables, score_tables, slice_tables
+from benchmarks import audit_tables, device_tables, field, leak_tables, order_tables, score_tables, slice_tables
 from benchmarks.audit_tables import Results, table
 from benchmarks.throughput import report
 from tdd.procedures.procedure import all_differences, all_guarantees
@@ -26,6 +26,7 @@ PAGES = {
     "validity": ROOT / "tdd" / "study" / "README.md",
     "measured": ROOT / "benchmarks" / "README.md",
     "speed": ROOT / "README.md",
+    "field": ROOT / "tdd" / "models" / "README.md",
 }
 _REPRODUCTIONS = sorted((RESULTS / "reproductions").glob("*/results.json"))
 
@@ -70,6 +71,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "validity": validity,
     "measured": measured,
     "speed": speed,
+    "field": lambda: field.section(_load("field")),
 }
 
 
