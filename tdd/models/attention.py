@@ -59,8 +59,9 @@ def attend(
     soft_cap: float | None = None,
     past: PrefixCache | None = None,
     sinks: jax.Array | None = None,
+    slopes: tuple[float, ...] | None = None,
 ) -> jax.Array:
-    """softmax(cap(query key^T)) value over the positions that each token sees.
+    """softmax(cap(query key^T) - slope * distance) value over the positions that each token sees.
 
     A block of queries is multiplied only with the keys from the start of its first window to its own last position,
     which saves about half of the scores of long sequences, in time and in memory. A prefix that all rows share is not
@@ -68,9 +69,9 @@ def attend(
     over both sets of scores. Weights are divided by their sum after the product with the values.
 
     A CPU computes in float32. An accelerator takes the factors of both products in `dtype`, sums them in float32 and
-    keeps softmax in float32. Where `dtype` has 16 bits and there is neither a prefix nor a sink nor a window that is
-    only known while the program runs, one kernel does all of it: JAX's splash attention on a TPU; cuDNN on an NVIDIA
-    GPU, without a cap.
+    keeps softmax in float32. Where `dtype` has 16 bits and there is neither a prefix nor a sink nor a slope nor a
+    window that is only known while the program runs, one kernel does all of it: JAX's splash attention on a TPU; cuDNN
+    on an NVIDIA GPU, without a cap.
 
     Args:
       query: [B, T, H, d] float32, scaled already.
@@ -82,18 +83,19 @@ def attend(
       soft_cap: c in cap(x) = c tanh(x / c), or None.
       past: Keys and values [1, P, G, d or e] of a prefix of every row in this layer, or None.
       sinks: [B, T, H] float32, s in sum_j e^(z_j) v_j / (e^s + sum_j e^(z_j)) with scores z; or None for no such term.
+      slopes: H numbers, what each position between a token and the one it sees takes off their score; or None.
 
     Returns:
       [B, T, H e] float32.
     """
     known = window if isinstance(window, int) else None
-    form = functools.partial(_in_blocks, window=known, soft_cap=soft_cap)
+    form = functools.partial(_in_blocks, window=known, soft_cap=soft_cap, slopes=slopes)
     forms: dict[str, Callable[..., jax.Array]] = {
         "cpu": functools.partial(form, dtype=jnp.float32),
         "default": functools.partial(form, dtype=dtype),
     }
     at_run_time = None if known is not None else window
-    plain = query.shape[-1] == value.shape[-1] and past is None and at_run_time is None and sinks is None
+    plain = query.shape[-1] == value.shape[-1] and all(given is None for given in (past, at_run_time, sinks, slopes))
     if plain and jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16):
         if soft_cap is None and _cudnn_takes(query.shape[-1]):
             forms["cuda"] = functools.partial(_by_cudnn, window=known, dtype=dtype)
@@ -131,6 +133,7 @@ def _in_blocks(
     *,
     window: int | None,
     soft_cap: float | None,
+    slopes: tuple[float, ...] | None,
     dtype: Any,
 ) -> jax.Array:
     """`attend` in blocks of queries, with the factors of its products in `dtype`."""
@@ -158,6 +161,9 @@ def _in_blocks(
             visible.append(jnp.broadcast_to(before < past.first, distances[1].shape))
         if soft_cap is not None:
             scores = [soft_cap * jnp.tanh(score / soft_cap) for score in scores]
+        if slopes is not None:
+            fall = jnp.asarray(slopes, jnp.float32).reshape(groups, heads // groups, 1, 1)
+            scores = [score - fall * distance for score, distance in zip(scores, distances, strict=True)]
         if seen_back is not None:
             visible = [seen & (distance < seen_back) for seen, distance in zip(visible, distances, strict=True)]
         scores = [jnp.where(seen, score, -jnp.inf) for seen, score in zip(visible, scores, strict=True)]

@@ -32,7 +32,7 @@ from tdd.kernels import grad_norm
 from tdd.kernels.platforms import product
 from tdd.models.attention import PrefixCache, attend
 from tdd.models.rotary import RotaryPositions, rotate, rotation
-from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
+from tdd.models.spec import AlibiPositions, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
 from tdd.validate.files import check_tokens
 
 _INIT_STD = 0.02
@@ -231,6 +231,8 @@ class _Decoder(nn.Module):
         if spec.embedding_width is not None:
             stream = _Dense(spec.width, dtype, bias=False, dropout=low_rank, name="embedding_in")(stream, probe)
         stream = _Embedding(spec, dtype, name="embedding")(stream, probe, first)
+        if spec.embedding_norm:
+            stream = _Norm(spec.norm, dtype, name="embedding_norm")(stream, probe)
         stream = _dropped(self, stream, noisy)
         turns, kinds = _turns(spec, length, first)
 
@@ -342,7 +344,8 @@ class _Block(nn.Module):
         turns: tuple[jax.Array, jax.Array] | None,
         cache: list[jax.Array],
     ) -> jax.Array:
-        attention, probe, past = self.spec.attention, of_layer["probe"], of_layer["past"]
+        attention, positions = self.spec.attention, self.spec.positions
+        probe, past = of_layer["probe"], of_layer["past"]
         if turns is not None and (kind := of_layer["turns"]) is not None:
             turns = turns[0][kind], turns[1][kind]
         heads = self._heads if attention.latent is None else self._latent_heads
@@ -358,6 +361,7 @@ class _Block(nn.Module):
             soft_cap=attention.soft_cap,
             past=past,
             sinks=self._sinks(inputs, probe),
+            slopes=positions.slopes(attention.num_heads) if isinstance(positions, AlibiPositions) else None,
         )
         return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
 

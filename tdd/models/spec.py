@@ -76,6 +76,28 @@ class LearnedPositions:
 
 
 @dataclasses.dataclass(frozen=True)
+class AlibiPositions:
+    """Scores of attention that fall with the distance of the two tokens, in each head by a slope of its own.
+
+    With P the least power of two that is no less than H, slopes are 2^(-8 h / P), for h = 1, ..., P where H = P, and
+    else for h = 2, 4, ..., P and then for h = 1, 3, ... until there are H.
+
+    Reference: Press et al. (2022, arXiv:2108.12409), section 3.
+    """
+
+    max_length: int  # longest sequence that the model accepts
+
+    def __post_init__(self) -> None:
+        check_positive(max_length=self.max_length)
+
+    def slopes(self, num_heads: int) -> tuple[float, ...]:
+        """H numbers by which a score falls with each position of distance."""
+        power = 1 << (num_heads - 1).bit_length()
+        order = range(1, power + 1) if power == num_heads else (*range(2, power + 1, 2), *range(1, power, 2))
+        return tuple(2.0 ** (-8 * h / power) for h in order[:num_heads])
+
+
+@dataclasses.dataclass(frozen=True)
 class Latent:
     """Keys and values of all heads from one narrow vector a token, and one rotated key that the heads share.
 
@@ -97,7 +119,7 @@ class Latent:
 
 @dataclasses.dataclass(frozen=True)
 class Attention:
-    """Causal multi-head self-attention, softmax(cap(scale * q k^T)) v.
+    """Causal multi-head self-attention, softmax(cap(scale * q k^T) - slope * distance) v; slopes are of the positions.
 
     With a sink s the softmax has one more term, e^s, for which there is no value.
     """
@@ -243,7 +265,7 @@ class DecoderSpec:
     width: int  # D
     num_layers: int  # L
     norm: LayerNorm | RmsNorm  # the normalisation, of the same kind at every place
-    positions: LearnedPositions | RotaryPositions  # the position encoding
+    positions: LearnedPositions | RotaryPositions | AlibiPositions  # the position encoding
     attention: Attention  # the attention of every block
     mlp: Mlp | Experts  # the multilayer perceptron of every block, or its experts
     tied_head: bool = True  # True if the readout is the token embedding, False if it is a separate matrix
@@ -253,6 +275,7 @@ class DecoderSpec:
     layer_positions: tuple[RotaryPositions | None, ...] = ()
     # L perceptrons or experts, `mlp` among them; empty if every layer has `mlp`
     layer_mlps: tuple[Mlp | Experts, ...] = ()
+    embedding_norm: bool = False  # True if the stream is normalised before the first block too
     final_norm: bool = True  # True if the stream is normalised after the last block
     embedding_scale: float = 1.0  # factor on the token embeddings
     residual_scale: float = 1.0  # factor on what attention and perceptron add to the stream

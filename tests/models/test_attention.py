@@ -1,4 +1,4 @@
-"""Sinks of attention, against a softmax that is written out."""
+"""Sinks and slopes of attention, against a softmax that is written out."""
 
 import functools
 
@@ -12,6 +12,7 @@ from tdd.models import attention
 from tdd.models.attention import PrefixCache, attend
 
 ROWS, LENGTH, HEADS, GROUPS, WIDTH = 2, 9, 4, 2, 3
+SLOPES = (0.7, 0.25, 0.1, 0.0)
 
 
 def arrays(length=LENGTH):
@@ -21,15 +22,16 @@ def arrays(length=LENGTH):
     return tuple(np.asarray(x, np.float32) for x in (query, key, value, sinks))
 
 
-def reference(query, key, value, sinks, window=None):
+def reference(query, key, value, sinks=None, window=None, slopes=(0.0,) * HEADS):
     """Row by row, head by head and token by token, in float64."""
+    sinks = np.full(query.shape[:3], -np.inf) if sinks is None else sinks
     query, key, value, sinks = (np.asarray(x, np.float64) for x in (query, key, value, sinks))
     rows, length, heads, width = query.shape
     found = np.zeros((rows, length, heads, width))
     for b, t, h in np.ndindex(rows, length, heads):
         group = h // (heads // key.shape[2])
         seen = slice(0 if window is None else max(0, t - window + 1), t + 1)
-        terms = np.exp(key[b, seen, group] @ query[b, t, h])
+        terms = np.exp(key[b, seen, group] @ query[b, t, h] - slopes[h] * (t - np.arange(t + 1)[seen]))
         found[b, t, h] = terms @ value[b, seen, group] / (terms.sum() + np.exp(sinks[b, t, h]))
     return found.reshape(rows, length, heads * width)
 
@@ -73,5 +75,39 @@ def test_sixteen_bits_take_the_form_with_sinks():
     low = functools.partial(attend, dtype=jnp.bfloat16)
     close(jax.jit(low)(query, key, value, sinks=sinks), reference(query, key, value, sinks))
     text = str(jax.make_jaxpr(functools.partial(low, sinks=sinks))(query, key, value))
+    assert "cudnn" not in text
+    assert "pallas" not in text
+
+
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("sinks", [False, True])
+def test_scores_fall_with_the_distance(window, sinks, monkeypatch):
+    """By a slope of each head, in one block of queries and in several."""
+    query, key, value, own = arrays()
+    given = {"window": window, "sinks": own if sinks else None}
+    expected = reference(query, key, value, **given, slopes=SLOPES)
+    assert np.abs(expected - reference(query, key, value, **given)).max() > 0.1
+    for block in (128, 4):
+        monkeypatch.setattr(attention, "QUERY_BLOCK", block)
+        close(jax.jit(functools.partial(attend, **given, slopes=SLOPES))(query, key, value), expected)
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+def test_distances_are_counted_through_a_prefix(padding):
+    """From its last token on, not from its padding."""
+    query, key, value, _ = arrays()
+    key[:, :5], value[:, :5] = key[:1, :5], value[:1, :5]
+    expected = reference(query, key, value, slopes=SLOPES)[:, 5:]
+    before = [jnp.pad(x[:1, :5], [(0, 0), (0, padding), (0, 0), (0, 0)], constant_values=7.0) for x in (key, value)]
+    past = PrefixCache(*before, jnp.asarray(5) if padding else None)
+    run = jax.jit(functools.partial(attend, slopes=SLOPES))
+    close(run(query[:, 5:], key[:, 5:], value[:, 5:], past=past), expected)
+
+
+def test_sixteen_bits_take_the_form_with_slopes():
+    query, key, value, _ = arrays(8)
+    low = functools.partial(attend, dtype=jnp.bfloat16, slopes=SLOPES)
+    close(jax.jit(low)(query, key, value), reference(query, key, value, slopes=SLOPES))
+    text = str(jax.make_jaxpr(low)(query, key, value))
     assert "cudnn" not in text
     assert "pallas" not in text

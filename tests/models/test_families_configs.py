@@ -81,7 +81,7 @@ def test_every_key_that_decides_is_used(model_type):
     """No key of the class that its modelling code reads hides among those that are ignored."""
     harmless = {"dropout", "layerdrop", "pdrop", "range", "std", "cache", "id", "tp", "summary", "classes", "label"}
     harmless |= {"reorder", "output", "dtype", "architectures", "type", "path", "decoder", "dict", "version", "chunk"}
-    harmless |= {"router_aux_loss", "router_jitter", "output_router"}
+    harmless |= {"router_aux_loss", "router_jitter", "output_router", "device"}
     for key in _defaults(model_type).keys() - FAMILIES[model_type].used - FAMILIES[model_type].required.keys():
         assert any(word in key for word in (*harmless, "add_cross_attention")), key
 
@@ -213,6 +213,24 @@ REFUSED = {
         {"new_decoder_architecture": True, "parallel_attn": False},
         "parallel_attn=False needs new_decoder_architecture=False",
     ),
+    "mpt positions": ("mpt", {"attn_config": {"alibi": False}}, "attn_config has alibi=False, which changes"),
+    "mpt slopes": ("mpt", {"attn_config": {"alibi_bias_max": 16}}, "attn_config has alibi_bias_max=16, which changes"),
+    "mpt norms": ("mpt", {"attn_config": {"qk_ln": True}}, "attn_config has qk_ln=True, which changes"),
+    "mpt prefix": ("mpt", {"attn_config": {"prefix_lm": True}}, "attn_config has prefix_lm=True, which changes"),
+    "mpt attention key": (
+        "mpt",
+        {"attn_config": {"attention_chunk_size": 4}},
+        "attn_config has unknown keys attention_chunk_size",
+    ),
+    "mpt biases": ("mpt", {"no_bias": False}, "no_bias=False, which changes"),
+    "mpt perceptron": ("mpt", {"expansion_ratio": 2}, "expansion_ratio=2, which changes"),
+    "bloom residual": (
+        "bloom",
+        {"apply_residual_connection_post_layernorm": True},
+        "apply_residual_connection_post_layernorm=True, which changes",
+    ),
+    "bloom sums": ("bloom", {"slow_but_exact": True}, "slow_but_exact=True, which changes"),
+    "phi tied": ("phi", {"tie_word_embeddings": True}, "head_bias=True needs tied_head=False"),
     "opt scale": ("opt", {"scale_embeddings": True}, "scale_embeddings=True, which changes"),
     "rope type": ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "longrope"),
     "mrope section": (

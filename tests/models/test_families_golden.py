@@ -55,7 +55,18 @@ def test_bfloat16_files_stay_close(tmp_path, tokens, name):
 @pytest.mark.parametrize(
     "name",
     [
-        *("gpt_neo", "gpt_neox", "gptj", "falcon, as its 40B", "opt, as its 350M", "qwen3", "gemma2"),
+        *(
+            "gpt_neo",
+            "gpt_neox",
+            "gptj",
+            "falcon, as its 40B",
+            "mpt",
+            "bloom",
+            "phi",
+            "opt, as its 350M",
+            "qwen3",
+            "gemma2",
+        ),
         *("mixtral", "gpt_oss", "olmoe", "qwen3_moe, dense layers"),
     ],
 )

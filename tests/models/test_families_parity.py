@@ -111,6 +111,8 @@ def test_bfloat16_shards_of_torch(tmp_path, name):
         "gpt_neo",
         "gpt_neox, tied",
         "falcon",
+        "mpt",
+        "bloom",
         "opt, as its 350M",
         "llama, tied",
         "gemma2",

@@ -224,7 +224,9 @@ def test_buffers_are_skipped_by_name(tmp_path, name):
         load(folder)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "gpt_neox, tied", "falcon", "opt", "llama, tied", "gemma2"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "gpt_neo", "gpt_neox, tied", "falcon", "mpt", "bloom", "opt", "llama, tied", "gemma2"]
+)
 def test_a_tied_head_in_the_file(tmp_path, name):
     """A copy of the embedding is left aside where it is one, and an error where it is not."""
     folder, stored = write(tmp_path, name)

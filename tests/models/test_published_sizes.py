@@ -22,7 +22,7 @@ def test_number_of_parameters(tmp_path, repository):
     family, spec = read_spec(tmp_path)
     assert family.model_type == config["model_type"]
     assert sum(math.prod(slot.whole_shape) for slot in slots(spec, family.names)) == expected
-    keys = ("original_max_position_embeddings", "max_position_embeddings", "n_positions")
+    keys = ("original_max_position_embeddings", "max_position_embeddings", "max_seq_len", "n_positions")
     assert spec.max_length == next((config[key] for key in keys if key in config), _POSITIONS)
     if isinstance(spec.positions, RotaryPositions):
         assert spec.positions.theta == config.get("rope_theta", _THETA)

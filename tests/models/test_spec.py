@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from tdd.models.spec import (
+    AlibiPositions,
     Attention,
     ClampedGate,
     DecoderSpec,
@@ -50,6 +51,21 @@ def test_layers_of_several_kinds():
     assert mixed.mlps == (tanh, relu, relu, tanh)
     ends = ("layers", range(1), tanh), ("layers_from_3", range(3, 4), tanh)
     assert mixed.runs == (ends[0], ("layers_from_1", range(1, 3), relu), ends[1])
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "exponents"),
+    [
+        (1, [8]),
+        (2, [4, 8]),
+        (3, [4, 8, 2]),
+        (8, range(1, 9)),
+        (12, [*range(1, 9), 0.5, 1.5, 2.5, 3.5]),
+    ],
+)
+def test_slopes(num_heads, exponents):
+    """Powers of 1/2 as the paper has them; between powers of two every other one of twice as many heads."""
+    assert AlibiPositions(6).slopes(num_heads) == tuple(2.0**-exponent for exponent in exponents)
 
 
 def test_frozen():
@@ -104,6 +120,7 @@ def test_frozen():
         (lambda: dataclasses.replace(SPEC, head_bias=True), "head_bias=True needs tied_head=False"),
         (lambda: LayerNorm(-1.0), "eps must be a positive number, got -1.0"),
         (lambda: LearnedPositions("6"), "count must be a positive number, got '6'"),
+        (lambda: AlibiPositions(0), "max_length must be a positive number, got 0"),
         (lambda: Attention(0, 4, ()), "num_heads must be a positive number, got 0"),
         (lambda: Mlp(16, "gelu_new"), "activation='gelu_new' is not supported; supported: gelu, gelu_tanh"),
         (lambda: Experts(4, 5, 16, "silu"), "top_k=5 exceeds num_experts=4; use at most that"),

@@ -11,6 +11,7 @@ from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.rotary import RotaryPositions
 from tdd.models.spec import (
+    AlibiPositions,
     Attention,
     ClampedGate,
     DecoderSpec,
@@ -60,6 +61,25 @@ SPECS = {
         tied_head=False,
         layout="shared",
         head_bias=True,
+    ),
+    "phi": _spec(
+        LayerNorm(),
+        RotaryPositions(POSITIONS, dim=2),
+        {"num_kv_heads": 2, "qk_norm": "head"},
+        Mlp(48, "gelu_tanh"),
+        tied_head=False,
+        layout="shared",
+        head_bias=True,
+    ),
+    "mpt": _spec(
+        LayerNorm(bias=False), AlibiPositions(POSITIONS), {"qkv_clip": 0.5, **_PLAIN}, Mlp(48, "gelu", bias=False)
+    ),
+    "bloom": _spec(LayerNorm(), AlibiPositions(POSITIONS), {}, Mlp(48, "gelu_tanh"), embedding_norm=True),
+    "slopes with groups, windows and sinks": _spec(  # no published family
+        RmsNorm(),
+        AlibiPositions(POSITIONS),
+        {"num_kv_heads": 2, "windows": (6, None), "soft_cap": 2.0, "sinks": True, **_PLAIN},
+        _GATED,
     ),
     "opt": _spec(
         LayerNorm(),

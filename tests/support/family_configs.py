@@ -26,6 +26,14 @@ _GPTJ = {
     "model_type": "gptj", "vocab_size": VOCABULARY, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 2,
     "rotary_dim": 6, "bos_token_id": None, "eos_token_id": None,
 }
+_MPT = {
+    "model_type": "mpt", "vocab_size": VOCABULARY, "d_model": 24, "n_layers": 2, "n_heads": 3, "max_seq_len": 32,
+    "attn_config": {"alibi": True}, "bos_token_id": None, "eos_token_id": None,
+}
+_BLOOM = {
+    "model_type": "bloom", "vocab_size": VOCABULARY, "hidden_size": 24, "n_layer": 2, "n_head": 3, "seq_length": 32,
+    "bos_token_id": None, "eos_token_id": None,
+}
 _FALCON = {
     "model_type": "falcon", "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2,
     "num_attention_heads": 4, "max_position_embeddings": 32, "ffn_hidden_size": 40, "rope_theta": 100.0,
@@ -91,6 +99,10 @@ _STABLELM = {
 }
 _OLMO2 = {**_LLAMA, "model_type": "olmo2", "rope_theta": 1000.0, "pad_token_id": 0}
 _OLMO3 = {**_OLMO2, "model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 5}
+_PHI = {
+    **{key: value for key, value in _LLAMA.items() if key != "rms_norm_eps"},
+    "model_type": "phi", "layer_norm_eps": 1e-5, "rope_theta": 100.0, "partial_rotary_factor": 0.5,
+}
 _OLMO = {
     **{key: value for key, value in _LLAMA.items() if key != "rms_norm_eps"},
     "model_type": "olmo", "rope_theta": 1000.0, "pad_token_id": 0,
@@ -144,6 +156,10 @@ CONFIGURATIONS = {
     "falcon, as its 40B": _FALCON_40B,
     "falcon, as its 11B": {**_FALCON_40B, "num_ln_in_parallel_attn": 1, "tie_word_embeddings": False},
     "falcon, sequential, biases": {**_FALCON, "parallel_attn": False, "bias": True},
+    "mpt": _MPT,
+    "mpt, clipped, other scale": {**_MPT, "attn_config": {"alibi": True, "clip_qkv": 0.5, "softmax_scale": 0.7}},
+    "bloom": _BLOOM,
+    "bloom, a power of two": {**_BLOOM, "n_head": 4},
     "opt": _OPT,
     "opt, as its 350M": {**_OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 8},
     "llama": {**_LLAMA, "rope_theta": 500000.0},
@@ -187,6 +203,8 @@ CONFIGURATIONS = {
     "olmo": {**_OLMO, "clip_qkv": 0.1},
     "olmo2": _OLMO2,
     "olmo3": {**_OLMO3, "rope_scaling": {**_YARN, "attention_factor": 1.3}},
+    "phi": _PHI,
+    "phi, norms of heads": {**_PHI, "qk_layernorm": True},
     "phi3": _PHI3,
     "phi3, longrope": {
         **_PHI3, "rope_theta": 100.0, "partial_rotary_factor": 1.0, "rope_scaling": _LONG,
@@ -203,10 +221,11 @@ CONFIGURATIONS = {
 """The parity table."""
 
 ONE_OF_EACH = [
-    "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon, as its 40B", "opt, as its 350M", "llama", "mistral, window",
-    "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "glm",
-    "glm4", "granite", "stablelm, as its 12B", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
-    "mixtral", "gpt_oss", "olmoe", "qwen3_moe", "qwen3_moe, dense layers",
+    "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon, as its 40B", "mpt, clipped, other scale", "bloom",
+    "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere",
+    "cohere2", "deepseek_v2", "deepseek_v3", "glm", "glm4", "granite", "stablelm, as its 12B", "olmo", "olmo2",
+    "olmo3", "phi, norms of heads", "phi3", "smollm3", "mixtral", "gpt_oss", "olmoe", "qwen3_moe",
+    "qwen3_moe, dense layers",
 ]
 
 VARIANTS = {
@@ -231,6 +250,12 @@ VARIANTS = {
         **_FALCON_40B, "num_kv_heads": 1, "ffn_hidden_size": None, "rope_theta": 10000.0,
     },
     "falcon, as its 11B, biases": {**_FALCON_40B, "num_ln_in_parallel_attn": 1, "bias": True},
+    "mpt, twelve heads, untied, epsilon": {
+        **_MPT, "n_heads": 12, "tie_word_embeddings": False, "layer_norm_epsilon": 1e-1,
+    },
+    "bloom, six heads, untied, epsilon": {
+        **_BLOOM, "n_head": 6, "tie_word_embeddings": False, "layer_norm_epsilon": 1e-1,
+    },
     "opt, norms behind": {**_OPT, "do_layer_norm_before": False},
     "opt, narrow embedding": {**_OPT, "word_embed_proj_dim": 8},
     "opt, no final norm": {**_OPT, "_remove_final_layer_norm": True},
@@ -351,6 +376,9 @@ VARIANTS = {
         "attention_bias": True,
         "num_key_value_heads": 4,
         "tie_word_embeddings": True,
+    },
+    "phi, all turn, all heads of keys, relu, epsilon": {
+        **_PHI, "partial_rotary_factor": 1.0, "num_key_value_heads": 4, "hidden_act": "relu", "layer_norm_eps": 1e-1,
     },
     "phi3, window": {**_PHI3, "sliding_window": 5},
     "phi3, all turns": {**_PHI3, "partial_rotary_factor": 1.0},

@@ -268,6 +268,43 @@ _FALCON_7B = {
     "torch_dtype": "bfloat16", "transformers_version": "4.27.4", "use_cache": True, "vocab_size": 65024,
 }
 
+_MPT_7B = {
+    "architectures": ["MPTForCausalLM"],
+    "attn_config": {
+        "alibi": True, "alibi_bias_max": 8, "attn_impl": "torch", "attn_pdrop": 0, "attn_type": "multihead_attention",
+        "attn_uses_sequence_id": False, "clip_qkv": None, "prefix_lm": False, "qk_ln": False, "softmax_scale": None,
+    },
+    "auto_map": {
+        "AutoConfig": "configuration_mpt.MPTConfig", "AutoModelForCausalLM": "modeling_mpt.MPTForCausalLM",
+    },
+    "d_model": 4096, "emb_pdrop": 0, "embedding_fraction": 1.0, "expansion_ratio": 4,
+    "init_config": {
+        "emb_init_std": None, "emb_init_uniform_lim": None, "fan_mode": "fan_in", "init_div_is_residual": True,
+        "init_gain": 0, "init_nonlinearity": "relu", "init_std": 0.02, "name": "kaiming_normal_", "verbose": 0,
+    },
+    "init_device": "cpu", "learned_pos_emb": True, "logit_scale": None, "max_seq_len": 2048, "model_type": "mpt",
+    "n_heads": 32, "n_layers": 32, "no_bias": True, "norm_type": "low_precision_layernorm", "resid_pdrop": 0,
+    "tokenizer_name": "EleutherAI/gpt-neox-20b", "torch_dtype": "bfloat16", "transformers_version": "4.28.1",
+    "use_cache": False, "verbose": 0, "vocab_size": 50432,
+}
+_BLOOM_560M = {
+    "apply_residual_connection_post_layernorm": False, "architectures": ["BloomForCausalLM"],
+    "attention_dropout": 0.0, "attention_softmax_in_fp32": True, "bias_dropout_fusion": True, "bos_token_id": 1,
+    "eos_token_id": 2, "hidden_dropout": 0.0, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05,
+    "masked_softmax_fusion": True, "model_type": "bloom", "n_embed": 1024, "n_inner": None, "n_layer": 24,
+    "num_attention_heads": 16, "offset_alibi": 100, "pad_token_id": 3, "pretraining_tp": 1, "skip_bias_add": True,
+    "skip_bias_add_qkv": False, "unk_token_id": 0, "vocab_size": 250880,
+}
+_PHI_2 = {
+    "architectures": ["PhiForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 50256, "embd_pdrop": 0.0,
+    "eos_token_id": 50256, "hidden_act": "gelu_new", "hidden_size": 2560, "initializer_range": 0.02,
+    "intermediate_size": 10240, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048, "model_type": "phi",
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "partial_rotary_factor": 0.4,
+    "qk_layernorm": False, "resid_pdrop": 0.1, "rope_scaling": None, "rope_theta": 10000.0,
+    "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.37.0", "use_cache": True,
+    "vocab_size": 51200,
+}
+
 # name -> (config.json, what the spec must say: dotted attribute -> value)
 PUBLISHED = {
     "gpt2": (_GPT2, {"mlp.width": 3072, "attention.scales": (0.125,) * 12}),
@@ -323,6 +360,26 @@ PUBLISHED = {
         },
         {"attention.num_kv_heads": 8, "layout": "parallel", "attention.head_dim": 64},
     ),
+    "mpt-7b-instruct": (
+        _MPT_7B,
+        {
+            "max_length": 2048, "mlp.width": 16384, "norm.bias": False, "attention.qkv_bias": False,
+            "attention.qkv_clip": None, "attention.scales": (128**-0.5,) * 32, "tied_head": True,
+        },
+    ),
+    "bloom-560m": (
+        _BLOOM_560M,
+        {"width": 1024, "mlp.width": 4096, "max_length": 2048, "embedding_norm": True, "attention.num_heads": 16},
+    ),
+    "bloom-560m, saved later": (
+        {
+            **{key: value for key, value in _BLOOM_560M.items() if key not in ("n_embed", "num_attention_heads")},
+            "hidden_size": 1024, "n_head": 16, "slow_but_exact": False, "transformers_version": "4.26.0",
+            "use_cache": True,
+        },
+        {"width": 1024, "mlp.width": 4096, "attention.num_heads": 16},
+    ),
+    "phi-2": (_PHI_2, {"positions.dim": 32, "layout": "shared", "head_bias": True, "attention.qkv_bias": True}),
     "opt-125m": (_OPT, {"layout": "pre", "final_norm": True, "positions.offset": 2, "tied_head": True}),
     "opt-350m": (
         {

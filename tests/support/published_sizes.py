@@ -28,6 +28,9 @@ _GPTJ = {
 }
 
 
+_BLOOM = {"model_type": "bloom", "vocab_size": 250880, "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16}
+
+
 def _gpt_neo(width, layers, heads):
     return {
         "model_type": "gpt_neo", "vocab_size": 50257, "max_position_embeddings": 2048, "hidden_size": width,
@@ -37,6 +40,10 @@ def _gpt_neo(width, layers, heads):
 
 def _pythia(vocabulary, width, layers, heads):
     return _config("gpt_neox", vocabulary, width, layers, heads, 4 * width, 2048, rotary_pct=0.25)
+
+
+def _phi(width, layers, heads):
+    return _config("phi", 51200, width, layers, heads, 4 * width, 2048, tie_word_embeddings=False)
 
 
 def _opt(width, layers, heads, **rest):
@@ -126,6 +133,13 @@ SIZES = {
             "parallel_attn": True,
         },
     ),
+    "mosaicml/mpt-7b-instruct": (6_649_286_656, PUBLISHED["mpt-7b-instruct"][0]),
+    "bigscience/bloom-560m": (559_214_592, PUBLISHED["bloom-560m"][0]),
+    "bigscience/bloom-1b1": (1_065_314_304, {**_BLOOM, "n_embed": 1536}),
+    "bigscience/bloom-1b7": (1_722_408_960, {**_BLOOM, "n_embed": 2048}),
+    "bigscience/bloom-3b": (3_002_557_440, {**_BLOOM, "n_embed": 2560, "n_layer": 30, "num_attention_heads": 32}),
+    "bigscience/bloom-7b1": (7_069_016_064, {**_BLOOM, "n_embed": 4096, "n_layer": 30, "num_attention_heads": 32}),
+    "bigscience/bloom": (176_247_271_424, {**_BLOOM, "n_embed": 14336, "n_layer": 70, "num_attention_heads": 112}),
     "facebook/opt-125m": (125_239_296, _opt(768, 12, 12)),
     "facebook/opt-350m": (331_196_416, _opt(1024, 24, 16, do_layer_norm_before=False, word_embed_proj_dim=512)),
     "facebook/opt-1.3b": (1_315_758_080, _opt(2048, 24, 32)),
@@ -318,6 +332,8 @@ SIZES = {
         12_143_185_920,
         _stablelm(100352, 5120, 40, 32, 8, 13824, 4096, qk_layernorm=True, use_parallel_residual=True),
     ),
+    "microsoft/phi-1_5": (1_418_270_720, _phi(2048, 24, 32)),
+    "microsoft/phi-2": (2_779_683_840, PUBLISHED["phi-2"][0]),
     "allenai/OLMo-1B-hf": (1_176_764_416, _olmo(50304, 2048, 16, 16, 16, 8192, 2048, tie_word_embeddings=True)),
     "allenai/OLMo-7B-hf": (6_888_095_744, _olmo(50304, 4096, 32, 32, 32, 11008, 2048)),
     "allenai/OLMo-2-0425-1B": (1_484_916_736, _olmo2(100352, 2048, 16, 16, 16, 8192, 4096)),

@@ -10,6 +10,7 @@ from tdd.models.families.rope import rope_parameters
 from tdd.models.families.tensors import TensorNames
 from tdd.models.spec import (
     Activation,
+    AlibiPositions,
     Attention,
     DecoderSpec,
     Experts,
@@ -40,7 +41,8 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
-    """Names of the configuration keys that every family has; "" for a key that a family lacks.
+    """Names of the configuration keys that every family has; "" for a key that a family lacks, such as both of the
+    perceptron.
 
     A configuration's `head_dim` of None means width / num_heads.
     """
@@ -65,7 +67,7 @@ class Family:
     model_type: str
     architecture: str  # name of transformers' class
     norm: type[LayerNorm | RmsNorm]  # type of its norms
-    positions: type[LearnedPositions | RotaryPositions]  # type of its positions
+    positions: type[LearnedPositions | RotaryPositions | AlibiPositions]  # type of its positions
     keys: Keys
     names: TensorNames
     # configuration with its defaults filled in -> spec. InputError for an unsupported value
@@ -134,7 +136,7 @@ def spec_of(
     config: Mapping[str, Any],
     keys: Keys,
     norm: LayerNorm | RmsNorm,
-    positions: LearnedPositions | RotaryPositions,
+    positions: LearnedPositions | RotaryPositions | AlibiPositions,
     *,
     attention: Mapping[str, Any] | None = None,
     mlp: Mapping[str, Any] | None = None,
@@ -142,7 +144,10 @@ def spec_of(
 ) -> DecoderSpec:
     """The spec that the common keys describe, with a family's own fields of `Attention`, `Mlp` and `DecoderSpec`."""
     num_layers, head_dim = config[keys.num_layers], head_dim_of(config, keys)
-    check_choice(keys.activation, config[keys.activation], tuple(_ACTIVATIONS))
+    perceptron: dict[str, Any] = {}
+    if keys.activation:
+        check_choice(keys.activation, config[keys.activation], tuple(_ACTIVATIONS))
+        perceptron = {"width": config[keys.mlp_width], "activation": _ACTIVATIONS[config[keys.activation]]}
     return DecoderSpec(
         vocab_size=config[keys.vocab_size],
         width=config[keys.width],
@@ -158,7 +163,7 @@ def spec_of(
                 **(attention or {}),
             }
         ),
-        mlp=Mlp(config[keys.mlp_width], _ACTIVATIONS[config[keys.activation]], **(mlp or {})),
+        mlp=Mlp(**perceptron, **(mlp or {})),
         tied_head=config[keys.tied_head],
         **fields,
     )

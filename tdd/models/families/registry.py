@@ -32,6 +32,8 @@ class _Families(Mapping[str, Family]):
         "stablelm": ("stablelm",),
         "olmo": ("olmo", "olmo2", "olmo3"),
         "phi": ("phi3",),
+        "phi1": ("phi",),
+        "alibi": ("mpt", "bloom"),
         "gpt_oss": ("gpt_oss",),
         "mixture": ("mixtral", "olmoe", "qwen3_moe"),
     }
@@ -90,7 +92,7 @@ IGNORED = frozenset((_PROVENANCE + _TRAINING_AND_OTHER_HEADS + _GENERATION).spli
 """Keys of every family that never change the logits of a text."""
 
 
-_MAKER = re.compile(r"(?:microsoft|deepseek-ai|tiiuae)/[\w.-]+?--(?=\w+\.\w+$)")
+_MAKER = re.compile(r"(?:microsoft|deepseek-ai|mosaicml|tiiuae)/[\w.-]+?--(?=\w+\.\w+$)")
 
 
 def check_keys(

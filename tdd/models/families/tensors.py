@@ -199,6 +199,7 @@ class TensorNames:
     layer: str = "layers.{layer}."  # prefix of the names in a layer, after `base`, with "{layer}" for its number
     tokens: str = "embed_tokens"
     positions: str = ""
+    embedding_norm: str = ""  # norm of the embedded tokens
     embedding_in: str = ""  # projections from and to the embedding's width
     embedding_out: str = ""
     # norm of each part: before it, after the sum in a "post" layout, or of its output in a "branch" layout
@@ -268,6 +269,8 @@ def _trunk(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
             ("embedding_out", names.embedding_out, width, embedded),
         ):
             yield matrix((path, "kernel"), base + name, outputs, inputs, transposed=True)
+    if spec.embedding_norm:
+        yield from _norm(spec, "embedding_norm", base + names.embedding_norm, width)
     if spec.final_norm:
         yield from _norm(spec, "final_norm", base + names.final_norm, width)
     if not spec.tied_head:
