@@ -133,7 +133,7 @@ def _in_blocks(
     *,
     window: int | None,
     soft_cap: float | None,
-    slopes: tuple[float, ...] | None,
+    slopes: tuple[float, ...] | None = None,
     dtype: Any,
 ) -> jax.Array:
     """`attend` in blocks of queries, with the factors of its products in `dtype`."""

@@ -102,12 +102,3 @@ def test_distances_are_counted_through_a_prefix(padding):
     past = PrefixCache(*before, jnp.asarray(5) if padding else None)
     run = jax.jit(functools.partial(attend, slopes=SLOPES))
     close(run(query[:, 5:], key[:, 5:], value[:, 5:], past=past), expected)
-
-
-def test_sixteen_bits_take_the_form_with_slopes():
-    query, key, value, _ = arrays(8)
-    low = functools.partial(attend, dtype=jnp.bfloat16, slopes=SLOPES)
-    close(jax.jit(low)(query, key, value), reference(query, key, value, slopes=SLOPES))
-    text = str(jax.make_jaxpr(low)(query, key, value))
-    assert "cudnn" not in text
-    assert "pallas" not in text

@@ -240,6 +240,7 @@ def test_no_logits_of_the_batch_and_no_gradients_in_memory():
     "name",
     [
         "gpt_neox, tied",
+        "gpt_bigcode",
         "gptj",
         "falcon, as its 40B",
         "mpt, clipped, other scale",

@@ -36,6 +36,7 @@ def test_published(tmp_path, name):
 
 
 STORED_AS = {  # nothing tells the two apart
+    "gpt_bigcode, all heads of keys, inner width": "gpt2",
     "phi3, all turns": "llama",
     "qwen3_moe, no experts": "qwen3",
     "falcon, sequential, biases, all heads of keys": "gpt_neox",
@@ -213,6 +214,7 @@ REFUSED = {
         {"new_decoder_architecture": True, "parallel_attn": False},
         "parallel_attn=False needs new_decoder_architecture=False",
     ),
+    "gpt_bigcode across": ("gpt_bigcode", {"add_cross_attention": True}, "add_cross_attention=True, which changes"),
     "mpt positions": ("mpt", {"attn_config": {"alibi": False}}, "attn_config has alibi=False, which changes"),
     "mpt slopes": ("mpt", {"attn_config": {"alibi_bias_max": 16}}, "attn_config has alibi_bias_max=16, which changes"),
     "mpt norms": ("mpt", {"attn_config": {"qk_ln": True}}, "attn_config has qk_ln=True, which changes"),

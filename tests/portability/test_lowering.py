@@ -194,6 +194,8 @@ def test_the_kernel_for_tpus_takes_attention_without_a_prefix(monkeypatch):
     assert fused(window=4, soft_cap=5.0)
     assert not fused(past=past)
     assert not fused(window=jnp.int32(4))
+    assert not fused(sinks=jnp.ones((1, 16, 2)))
+    assert not fused(slopes=(0.5, 0.25))
     assert not fused(dtype=jnp.float32)
 
 

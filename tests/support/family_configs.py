@@ -12,6 +12,7 @@ _GPT2 = {
     "model_type": "gpt2", "vocab_size": VOCABULARY, "n_positions": 32, "n_embd": 16, "n_layer": 3, "n_head": 4,
     "bos_token_id": None, "eos_token_id": None,
 }
+_BIGCODE = {**_GPT2, "model_type": "gpt_bigcode"}
 _GPT_NEO = {
     "model_type": "gpt_neo", "vocab_size": VOCABULARY, "max_position_embeddings": 32, "hidden_size": 16,
     "num_layers": 3, "num_heads": 2, "intermediate_size": 40, "window_size": 5,
@@ -147,6 +148,7 @@ CONFIGURATIONS = {
     "gpt2": _GPT2,
     "gpt2, scaled by layer": {**_GPT2, "scale_attn_by_inverse_layer_idx": True},
     "gpt2, no attention scale": {**_GPT2, "scale_attn_weights": False},
+    "gpt_bigcode": _BIGCODE,
     "gpt_neo": _GPT_NEO,
     "gpt_neox": _GPT_NEOX,
     "gpt_neox, sequential": {**_GPT_NEOX, "use_parallel_residual": False},
@@ -221,7 +223,7 @@ CONFIGURATIONS = {
 """The parity table."""
 
 ONE_OF_EACH = [
-    "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon, as its 40B", "mpt, clipped, other scale", "bloom",
+    "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "falcon, as its 40B", "mpt, clipped, other scale", "bloom",
     "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "cohere",
     "cohere2", "deepseek_v2", "deepseek_v3", "glm", "glm4", "granite", "stablelm, as its 12B", "olmo", "olmo2",
     "olmo3", "phi, norms of heads", "phi3", "smollm3", "mixtral", "gpt_oss", "olmoe", "qwen3_moe",
@@ -232,6 +234,11 @@ VARIANTS = {
     "gpt2, untied, exact gelu": {**_GPT2, "tie_word_embeddings": False, "activation_function": "gelu"},
     "gpt2, inner width, relu": {**_GPT2, "n_inner": 40, "activation_function": "relu"},
     "gpt2, epsilon": {**_GPT2, "layer_norm_epsilon": 1e-1},
+    "gpt_bigcode, all heads of keys, inner width": {**_BIGCODE, "multi_query": False, "n_inner": 40},
+    "gpt_bigcode, no scale, untied, relu, epsilon": {
+        **_BIGCODE, "scale_attn_weights": False, "tie_word_embeddings": False, "activation_function": "relu",
+        "layer_norm_epsilon": 1e-1,
+    },
     "gpt_neo, all global": {**_GPT_NEO, "attention_types": [[["global"], 3]]},
     "gpt_neo, untied": {**_GPT_NEO, "tie_word_embeddings": False},
     "gpt_neox, no attention biases": {**_GPT_NEOX, "attention_bias": False},

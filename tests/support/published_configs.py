@@ -315,6 +315,19 @@ PUBLISHED = {
         },
         {"width": 1024, "attention.scales": (0.125,) * 24},
     ),
+    "santacoder": (
+        {
+            "activation_function": "gelu_pytorch_tanh", "architectures": ["GPTBigCodeForCausalLM"],
+            "attention_softmax_in_fp32": True, "attn_pdrop": 0.1, "bos_token_id": 49152, "embd_pdrop": 0.1,
+            "eos_token_id": 49152, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt_bigcode",
+            "multi_query": True, "n_embd": 2048, "n_head": 16, "n_inner": 8192, "n_layer": 24, "n_positions": 2048,
+            "resid_pdrop": 0.1, "runner_max_sequence_length": None, "scale_attention_softmax_in_fp32": True,
+            "scale_attn_weights": True, "summary_activation": None, "summary_first_dropout": 0.1,
+            "summary_proj_to_labels": True, "summary_type": "cls_index", "summary_use_proj": True,
+            "transformers_version": "4.28.0.dev0", "use_cache": True, "vocab_size": 49280,
+        },
+        {"attention.num_kv_heads": 1, "attention.head_dim": 128, "mlp.width": 8192, "positions.count": 2048},
+    ),
     "gpt-neo-125m": (_GPT_NEO, {"attention.windows": (None, 256) * 6, "mlp.width": 3072, "attention.qkv_bias": False}),
     "gpt-neox-20b": (
         {

@@ -112,6 +112,11 @@ SIZES = {
     "openai-community/gpt2-medium": (354_823_168, _gpt2(1024, 24, 16)),
     "openai-community/gpt2-large": (774_030_080, _gpt2(1280, 36, 20)),
     "openai-community/gpt2-xl": (1_557_611_200, _gpt2(1600, 48, 25)),
+    "bigcode/gpt_bigcode-santacoder": (1_124_886_528, PUBLISHED["santacoder"][0]),
+    "bigcode/starcoder": (
+        15_517_456_384,
+        {**_gpt2(6144, 40, 48), "model_type": "gpt_bigcode", "vocab_size": 49152, "n_positions": 8192},
+    ),
     "EleutherAI/gpt-neo-125m": (125_198_592, _gpt_neo(768, 12, 12)),
     "EleutherAI/gpt-neo-1.3B": (1_315_575_808, _gpt_neo(2048, 24, 16)),
     "EleutherAI/gpt-neo-2.7B": (2_651_307_520, _gpt_neo(2560, 32, 20)),

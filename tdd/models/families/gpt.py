@@ -1,4 +1,4 @@
-"""GPT-2, GPT-Neo, GPT-NeoX (with Pythia) and OPT: layer norms and a perceptron without a gate."""
+"""GPT-2, GPT-BigCode, GPT-Neo, GPT-NeoX (with Pythia) and OPT: layer norms and a perceptron without a gate."""
 
 from __future__ import annotations
 
@@ -87,6 +87,33 @@ GPT2 = Family(
         }
     ),
     buffers=("transformer.h.{layer}.attn.bias", "transformer.h.{layer}.attn.masked_bias"),
+)
+
+
+# GPT-BigCode (SantaCoder, StarCoder): GPT-2 with one head of keys and values for all queries.
+
+
+def _gpt_bigcode_spec(config: Mapping[str, Any]) -> DecoderSpec:
+    plain = _gpt2_spec({**config, "scale_attn_by_inverse_layer_idx": False})
+    groups = 1 if config["multi_query"] else plain.attention.num_heads
+    return dataclasses.replace(plain, attention=dataclasses.replace(plain.attention, num_kv_heads=groups))
+
+
+def _gpt_bigcode_config(spec: DecoderSpec) -> dict[str, Any]:
+    return {"multi_query": spec.attention.kv_heads == 1, "scale_attn_weights": set(spec.attention.scales) != {1.0}}
+
+
+GPT_BIGCODE = dataclasses.replace(
+    GPT2,
+    model_type="gpt_bigcode",
+    architecture="GPTBigCodeForCausalLM",
+    names=dataclasses.replace(_GPT2_NAMES, inputs_first=False, heads_interleaved=True),
+    to_spec=_gpt_bigcode_spec,
+    own_config=_gpt_bigcode_config,
+    own_keys=GPT2.own_keys - {"scale_attn_by_inverse_layer_idx"} | {"multi_query", "num_key_value_heads"},
+    ignored=frozenset(),
+    # rounding in half precision only
+    required={"attention_softmax_in_fp32": (True, False), "scale_attention_softmax_in_fp32": (True, False)},
 )
 
 
