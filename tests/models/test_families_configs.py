@@ -287,10 +287,13 @@ def test_longrope_is_read_within_the_original_context(tmp_path):
     assert (written["max_position_embeddings"], written["original_max_position_embeddings"]) == (96, 32)
 
 
-def test_code_of_the_maker_by_its_repository(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "maker"), [("deepseek-v2-lite", "deepseek-ai/DeepSeek-V2-Lite"), ("mpt-7b-instruct", "mosaicml/mpt-7b")]
+)
+def test_code_of_the_maker_by_its_repository(tmp_path, name, maker):
     """As transformers writes it for a model of the hub that is saved again; another repository's code is refused."""
-    config = PUBLISHED["deepseek-v2-lite"][0]
-    for owner, words in (("deepseek-ai/DeepSeek-V2-Lite", None), ("someone/DeepSeek-V2-Lite", "has auto_map=")):
+    config = PUBLISHED[name][0]
+    for owner, words in ((maker, None), ("someone/else", "has auto_map=")):
         code = {key: f"{owner}--{name}" for key, name in config["auto_map"].items()}
         with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
             assert spec_of(tmp_path, {**config, "auto_map": code}) == spec_of(tmp_path, config)

@@ -392,6 +392,17 @@ PUBLISHED = {
         },
         {"width": 1024, "mlp.width": 4096, "attention.num_heads": 16},
     ),
+    "phi-1": (
+        {
+            **_PHI_2, "bos_token_id": None, "eos_token_id": None, "hidden_size": 2048, "intermediate_size": 8192,
+            "num_hidden_layers": 24, "num_key_value_heads": None, "partial_rotary_factor": 0.5, "resid_pdrop": 0.0,
+            "torch_dtype": "float32",
+            "auto_map": {
+                "AutoConfig": "configuration_phi.PhiConfig", "AutoModelForCausalLM": "modeling_phi.PhiForCausalLM",
+            },
+        },
+        {"positions.dim": 32, "attention.num_kv_heads": 32, "mlp.activation": "gelu_tanh"},
+    ),
     "phi-2": (_PHI_2, {"positions.dim": 32, "layout": "shared", "head_bias": True, "attention.qkv_bias": True}),
     "opt-125m": (_OPT, {"layout": "pre", "final_norm": True, "positions.offset": 2, "tied_head": True}),
     "opt-350m": (

@@ -20,7 +20,7 @@ class _Families(Mapping[str, Family]):
     """Families by `model_type`, each imported when it is looked up."""
 
     _MODULES: Mapping[str, tuple[str, ...]] = {
-        "gpt": ("gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "opt"),
+        "gpt": ("gpt2", "gpt_neo", "gpt_neox", "opt", "gpt_bigcode"),
         "gptj": ("gptj",),
         "falcon": ("falcon",),
         "llama": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
