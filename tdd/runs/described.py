@@ -12,6 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from tdd.validate import InputError
+
+_OF_OBJECTS = ("__dict__", "__weakref__")
+_OF_CLASSES = (
+    *_OF_OBJECTS, "__module__", "__qualname__", "__doc__", "__annotations__", "__firstlineno__",
+    "__static_attributes__", "__slots__", "__abstractmethods__", "_abc_impl", "__dataclass_fields__",
+    "__dataclass_params__", "__repr__",
+)  # fmt: skip
+"""What a class holds that does not change what it computes; the fields of a dataclass count by their values."""
 _LIBRARIES = ("builtins", "functools", "jax", "jaxlib", "numpy", "scipy", "tdd")  # told by their versions
 
 
@@ -20,6 +29,9 @@ def described(value: Any) -> Any:
 
     Arrays count by hash; objects by the code of their class and what they hold; functions by their code, defaults and
     closure and by the values and functions of their own module that they name.
+
+    Raises:
+      InputError: an object whose content cannot be read, as that of `numpy.frompyfunc`.
     """
     return _described(value, ())
 
@@ -57,13 +69,45 @@ def _described(value: Any, outer: tuple[int, ...]) -> Any:
         return {"method": _described(value.__func__, outer), "of": _described(value.__self__, outer)}
     if isinstance(value, types.ModuleType):
         return value.__name__
+    held = getattr(value, "__self__", None) if isinstance(value, types.BuiltinMethodType) else None
+    if not isinstance(held, (types.ModuleType, type(None))):
+        return {"method": value.__qualname__, "of": _described(held, outer)}
     if callable(value) and hasattr(value, "__wrapped__"):  # of jax.jit and the like
         return {"wrapped": _described(value.__wrapped__, outer)}
     if hasattr(value, "__array__"):
         return _array(np.asarray(value))
+    if isinstance(value, np.ufunc):
+        return _ufunc(value)
     if hasattr(value, "__dict__"):
-        return _class(type(value), outer) | {"state": named(vars(value))}
-    return "object" if type(value) is object else getattr(value, "__qualname__", None) or repr(value)
+        return _class(type(value), outer) | {"state": named(vars(value) | _slots(value))}
+    if type(value) is object:
+        return "object"
+    if (name := getattr(value, "__qualname__", None)) or " at 0x" not in (name := repr(value)):
+        return name
+    if not (slots := _slots(value)):
+        raise _unreadable(value)
+    return _class(type(value), outer) | {"state": named(slots)}
+
+
+def _slots(value: Any) -> dict[str, Any]:
+    """What an object of a class with `__slots__` holds."""
+    own = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    names = [name for slots in own for name in ((slots,) if isinstance(slots, str) else slots)]
+    return {name: getattr(value, name) for name in names if hasattr(value, name) and name not in _OF_OBJECTS}
+
+
+def _ufunc(value: np.ufunc) -> str:
+    """NumPy's and SciPy's by name; one that was made of a function does not say of which."""
+    if "(vectorized)" in value.__name__:
+        raise _unreadable(value)
+    return f"ufunc {value.__name__}"
+
+
+def _unreadable(value: Any) -> InputError:
+    return InputError(
+        f"{value!r} cannot be told apart from others of its kind, and so cannot identify a run; write a function "
+        "(def or lambda) that calls it"
+    )
 
 
 def _array(array: np.ndarray) -> Any:
@@ -74,12 +118,36 @@ def _array(array: np.ndarray) -> Any:
 
 
 def _class(kind: type, outer: tuple[int, ...]) -> dict[str, Any]:
-    """The name of a class, and the code of what it defines."""
+    """The name of a class, and what it and the classes that it inherits from define: functions, properties, values."""
     description: dict[str, Any] = {"kind": kind.__qualname__}
-    if not _is_known(kind.__module__):
-        methods = {name: value for name, value in vars(kind).items() if isinstance(value, types.FunctionType)}
-        description["code"] = _digest({name: _code(method.__code__, outer) for name, method in methods.items()})
+    users = [one for one in kind.__mro__ if not _is_known(one.__module__)]
+    if users:
+        outer = (*outer, id(kind))
+        found = {
+            f"{place} {name}": _attribute(value, outer)
+            for place, one in enumerate(users)
+            for name, value in vars(one).items()
+            if name not in _OF_CLASSES
+        }
+        description["code"] = _digest({name: value for name, value in found.items() if value is not None})
     return description
+
+
+def _attribute(value: Any, outer: tuple[int, ...]) -> Any:
+    """What a class defines, of a property or method the functions; None of what `dataclasses` wrote and of slots."""
+    if isinstance(value, property):
+        value = [value.fget, value.fset]
+    elif isinstance(value, functools.cached_property):
+        value = value.func
+    elif isinstance(value, (staticmethod, classmethod)):
+        value = value.__func__
+    written = isinstance(value, types.FunctionType) and value.__code__.co_filename == "<string>"
+    if (written and value.__name__.startswith("__")) or isinstance(value, types.MemberDescriptorType):
+        return None
+    try:
+        return _described(value, outer)
+    except InputError:
+        return type(value).__qualname__
 
 
 def _function(function: types.FunctionType, outer: tuple[int, ...]) -> dict[str, Any]:

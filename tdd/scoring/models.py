@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -117,7 +119,7 @@ def check_references(references: Sequence[Any], audited: Any = None) -> None:
 
 
 def provenance_of(model: Any) -> dict[str, Any]:
-    """Name, pinned revision and content hash of a checkpoint; the spec of a model in memory."""
+    """Name, pinned revision and content hash of a checkpoint; hashes of a model in memory and of its tokenizer."""
     if isinstance(model, (str, os.PathLike)):
         from tdd.models import source
 
@@ -127,17 +129,33 @@ def provenance_of(model: Any) -> dict[str, Any]:
     if isinstance(model, tuple) and len(model) == 3 and not isinstance(model[0], LanguageModel):
         from tdd.models.vision import VisionLanguageModel
 
-        if isinstance(model, VisionLanguageModel):
-            sha256 = model_fingerprint(model.spec, model.params)
-            return {"name": "model in memory", "revision": None, "sha256": sha256}
-    if not (isinstance(model, tuple) and len(model) == 3 and isinstance(model[0], LanguageModel)):
+        triple: Any = model if isinstance(model, VisionLanguageModel) else None
+    else:
+        triple = (model[0].spec, *model[1:]) if isinstance(model, tuple) and len(model) == 3 else None
+    if triple is None:
         raise InputError(f"model must be a path, a hub id or (lm, params, tokenizer), got {type(model).__name__}")
-    return {"name": "model in memory", "revision": None, "sha256": model_fingerprint(model[0].spec, model[1])}
+    sha256, tokenizer = model_fingerprint(triple[0], triple[1]), _tokenizer_hash(triple[2])
+    return {"name": "model in memory", "revision": None, "sha256": sha256, "tokenizer": tokenizer}
+
+
+def _tokenizer_hash(tokenizer: Any) -> str | None:
+    """Hash of what a tokenizer does: of a fast one its tokenizer.json without the cuts and padding of the last call;
+    None of one whose content cannot be read."""
+    if hasattr(backend := getattr(tokenizer, "backend_tokenizer", tokenizer), "to_str"):
+        content = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
+    else:
+        from tdd.runs.described import described
+
+        try:
+            content = described(tokenizer)
+        except InputError:
+            return None
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def identity_of_given(scores: Mapping[str, Score]) -> dict[str, dict[str, Any]]:
-    """Column -> field -> what identifies the texts and the models that a score was given; a column without any is left
-    out. The texts have been read."""
+    """Column -> field -> what identifies the texts and the models that a score was given, and "code" -> class and
+    options of a user's score; a column without any is left out. The texts have been read."""
     known: dict[int, dict[str, Any]] = {}  # a model in memory is hashed once
 
     def of(model: Any) -> dict[str, Any]:
@@ -147,6 +165,10 @@ def identity_of_given(scores: Mapping[str, Score]) -> dict[str, dict[str, Any]]:
 
     found: dict[str, dict[str, Any]] = {}
     for column, score in scores.items():
+        if not type(score).__module__.startswith("tdd."):
+            from tdd.runs.described import described
+
+            found[column] = {"code": described([type(score), score.parameters])}
         for field, given in score.given.items():
             if given is not None:
                 texts = hasattr(given, "sha256")
