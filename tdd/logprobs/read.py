@@ -229,13 +229,18 @@ def _rows(source: Any, format: str) -> tuple[Rows, str]:
     Samples of lm-evaluation-harness get their identifiers, the task and the number of the item.
     """
     parts = []
-    for file in paths_of(source):
+    for file in (one for path in paths_of(source) for one in _samples_of(path) or [path]):
         endings = {suffix.lower().lstrip(".") for suffix in pathlib.Path(file).suffixes[-2:]}
         known = endings & {*text_checks.FORMATS, "ndjson", "pq"} or os.path.isdir(file)
         parts.append(read_rows(file, format=None if known else "jsonl"))
     rows = text_checks.joined(parts) if parts else read_rows(source)
     name = _detect(rows) if format == "auto" else format
     return (identified(parts) if parts and name == "lm-eval" else rows), name
+
+
+def _samples_of(path: Any) -> list[pathlib.Path]:
+    """The samples of lm-evaluation-harness in a folder, a task each, whose names their items need."""
+    return sorted(pathlib.Path(path).glob("samples_*.jsonl*")) if os.path.isdir(path) else []
 
 
 def _detect(rows: Rows) -> str:

@@ -188,6 +188,8 @@ class BestScore(Procedure):
         return GUARANTEES["best_score"]
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
+        if self.rule == "randomized":
+            arrays.check_key(key, 'rule="randomized"')
         key = key if self.rule == "randomized" else None
         return best_score(evidence.calibration, evidence.scores, alpha=alpha, key=key, **masks(evidence))
 

@@ -1920,6 +1920,20 @@ DRAWS_AND_DUMPS = (
         ("tests/contract/test_identity.py",),
     ),
     Fault(
+        "best_score: a randomised rule without a key is another rule",
+        "tdd/procedures/several_scores.py",
+        "            arrays.check_key(key, 'rule=\"randomized\"')\n",
+        "            pass\n",
+        ("tests/procedures/test_best_score.py",),
+    ),
+    Fault(
+        "log-probabilities: samples of a folder have no task in their identifiers",
+        "tdd/logprobs/read.py",
+        "for one in _samples_of(path) or [path]):",
+        "for one in [path]):",
+        ("tests/logprobs/test_engines.py",),
+    ),
+    Fault(
         "folder: a drawn seed is not kept",
         "tdd/runs/folder.py",
         'kept: dict[str, Any] = {} if drawn is None else {"drawn_seed": drawn}',

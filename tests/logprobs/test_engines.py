@@ -135,6 +135,7 @@ def test_samples_of_two_tasks_have_ids_apart(tmp_path):
     names = ("arc/0", "arc/1", "piqa/0", "piqa/1")
     scores = score_log_probs(files, "loss_per_byte")
     assert scores.ids == names == load_texts(files, format="lm-eval").ids
+    assert score_log_probs(tmp_path, "loss_per_byte").ids == names, "a folder of them"
     assert score_log_probs(files[0], "loss_per_byte").ids == names[:2]
     assert score_log_probs(files[0], "loss_per_byte", id_field="doc_id").ids == ("0", "1")
     assert score_log_probs(files, "loss_per_byte", texts=load_texts(files, format="lm-eval")).ids == names

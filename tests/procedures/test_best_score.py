@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from tdd import InputError, best_score, bh, conformal_p_values, e_bh, td4eval
+from tdd import Evidence, InputError, best_score, bh, conformal_p_values, e_bh, procedure, td4eval
 
 RNG = np.random.default_rng(0)
 CALIBRATION, SCORES = RNG.normal(size=(3, 80)), RNG.normal(size=(3, 40))
@@ -91,6 +91,12 @@ def test_randomised_selects_at_least_as_much_and_its_key_decides():
     assert averaged[0] <= averaged[1]
     with pytest.raises(InputError, match="key must be a PRNG key"):
         best_score(own, test, alpha=0.2, key=7)
+
+
+def test_a_randomised_rule_asks_for_a_key():
+    evidence = Evidence(calibration=np.arange(18.0).reshape(2, 9), scores=np.arange(6.0).reshape(2, 3))
+    with pytest.raises(InputError, match='key is missing: rule="randomized" draws random numbers'):
+        procedure("best_score:rule=randomized").select(evidence, 0.1)
 
 
 def test_inside_jit():

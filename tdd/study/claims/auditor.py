@@ -174,7 +174,9 @@ def _shifted(key: jax.Array, rule: str) -> jax.Array:
     if rule == "ignored":
         selection: Any = ptdi(data[0], data[1], alpha=_ALPHA, proportion="none")
     else:
-        selection = weighted_conformal_selection(*data, alpha=_ALPHA, null="nonmember", prune="homogeneous", key=own)
+        prune, _, one_key = rule.partition(", ")
+        options: dict[str, Any] = {"prune": prune, "key": jax.random.key(0) if one_key else own}
+        selection = weighted_conformal_selection(*data, alpha=_ALPHA, null="nonmember", **options)
     return false_discovery_proportion(selection.selected, jnp.arange(40) < 30)
 
 
@@ -249,6 +251,7 @@ _ONE_SHIFTED = Setting(_SHIFT.format(50, 1, "none"), "size", _ALPHA, _shifted_si
 _SHIFTED = Setting(_SHIFT.format(200, 40, 10), "FDR", _ALPHA, _shifted)
 _BEST = "the threshold with FDP <= alpha and the highest power on them (KTD's baselines)"
 _SMALLER = "the smaller of the Simes and the asymptotic bound at one delta (asymptotic, held to n = 100)"
+_WEIGHTED = "weighted_conformal_selection with the true density ratio"
 _CONDITIONAL = "calibration_conditional_p_values, method="
 
 CLAIMS: tuple[Claim, ...] = (
@@ -279,5 +282,10 @@ CLAIMS: tuple[Claim, ...] = (
     _ONE_SHIFTED.claim("shift/p-value-weighted", "weighted_conformal_p_values with the true density ratio", True,
                        "weighted"),
     _SHIFTED.claim("shift/ignored", 'PTDI, shift ignored, proportion="none"', False, "ignored"),
-    _SHIFTED.claim("shift/weighted", "weighted_conformal_selection with the true density ratio", True, "weighted"),
+    _SHIFTED.claim("shift/weighted", f'{_WEIGHTED}, prune="homogeneous"', True, "homogeneous"),
+    *(
+        _SHIFTED.claim(f"shift/weighted-{prune}-one-key", f'{_WEIGHTED}, prune="{prune}", key(0) in every audit', True,
+                       f"{prune}, one key")
+        for prune in ("homogeneous", "heterogeneous")
+    ),
 )  # fmt: skip

@@ -13,8 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, discriminant, knockoff, pooled_ranks, stepup, student
+from tdd.kernels import conformal, discriminant, evalues, knockoff, pooled_ranks, stepup, student
 from tdd.kernels.knockoff import path
+from tdd.procedures.evalues import conformal_e_values, drawn_uniform
 from tdd.procedures.ktd import ktd
 from tdd.procedures.owner import split_p_value
 from tdd.procedures.several_scores import combined_score
@@ -69,6 +70,19 @@ def _by(combine: str, *, keyed: bool = False, **options: Any) -> _Select:
         return td4eval(calibration, scores, alpha=_ALPHA, combine=combine, **given).selected  # type: ignore[arg-type]
 
     return select
+
+
+def _one_key(combine: str) -> _Select:
+    """One of td4eval's combinations with the same key in every repetition."""
+    select = _by(combine, keyed=True)
+    return lambda calibration, scores, key: select(calibration, scores, jax.random.key(0))
+
+
+def _one_uniform(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+    """Randomised e-BH on averaged e-values that divides by the same uniform in every repetition."""
+    half = partial(conformal_e_values, alpha=_ALPHA / 2, null="member")
+    e_values = jnp.mean(jax.vmap(half)(calibration, scores), axis=0)
+    return evalues.e_bh(e_values, _ALPHA, uniform=drawn_uniform(jax.random.key(0))).reject
 
 
 def _largest_of_keys(number: int) -> _Select:
@@ -165,6 +179,10 @@ _ROWS: tuple[tuple[str, str, bool, _Select, tuple[str, ...]], ...] = (
     ("best-score", f"{_BEST}, e-BH", True, _by("best_score"), _FIRST + _THIRD),
     ("best-score-randomised", f"{_BEST}, randomised e-BH", True, _by("best_score", keyed=True), _FIRST),
     ("e-values-randomised", f"{_E_VALUES}, randomised e-BH", True, _by("e_values", keyed=True), _FIRST),
+    ("best-score-one-key", f"{_BEST}, randomised e-BH, key(0) in every audit", True, _one_key("best_score"), _FIRST),
+    ("e-values-one-key", f"{_E_VALUES}, randomised e-BH, key(0) in every audit", True, _one_key("e_values"), _FIRST),
+    ("e-values-one-uniform", f"{_E_VALUES}, randomised e-BH, that key's uniform in every audit", False, _one_uniform,
+     _FIRST),
     ("e-values-key-of-20", "the same, with that of 20 keys which selects most", False, _largest_of_keys(20), _FIRST),
 )  # fmt: skip
 """(name, procedure, holds, rule, settings)"""
