@@ -16,6 +16,7 @@ from tdd.validate import InputError, arrays
 
 LARGE = 2_048
 """Calibration scores or items up to which the template is computed; beyond, the host draws."""
+_TOGETHER = 256  # draws whose counts fit a core's cache
 
 
 def fdp_template(
@@ -112,15 +113,18 @@ def _drawn(
     ranks = grid[grid <= n].astype(np.float64)
     between = random.standard_gamma(np.diff(ranks, prepend=0, append=n + 1), (num_draws, ranks.size + 1))
     between /= between.sum(axis=1, keepdims=True)
-    cells = np.zeros(between.shape, np.int64)
+    cells, most = np.zeros(between.shape, np.int64), np.zeros(num_draws)
+    parts = [slice(start, start + _TOGETHER) for start in range(0, num_draws, _TOGETHER)]
     bound = np.zeros((num_steps, grid.size), np.int32)
     widest = np.zeros(grid.size, np.int32)
     for index in range(num_steps):
         k = (index + 1) * step
-        cells += random.multinomial(step, between)
+        for part in parts:
+            cells[part] += random.multinomial(step, between[part])
+            if place:
+                most[part] = _deviation(np.cumsum(cells[part, :-1], axis=1, dtype=float), k, ranks, n).max(axis=1)
         top = np.full(grid.size, k)
         if place:
-            most = _deviation(np.cumsum(cells[:, :-1], axis=1), k, ranks, n).max(axis=1)
             top[: ranks.size] = _largest(np.partition(most, num_draws - place)[num_draws - place], k, ranks, n)
         widest = np.maximum(widest, top)
         bound[index] = widest
@@ -131,7 +135,9 @@ def _drawn(
 
 def _deviation(count: np.ndarray, k: int, rank: np.ndarray, n: int) -> np.ndarray:
     """Return z_ki(c), increasing in the count c."""
-    return np.sqrt(count * (n + 1 - rank)) - np.sqrt((k + 1 - count) * rank)
+    deviation = np.sqrt(count) * np.sqrt(n + 1 - rank)
+    deviation -= np.sqrt(k + 1 - count) * np.sqrt(rank)
+    return deviation
 
 
 def _largest(deviation: float, k: int, rank: np.ndarray, n: int) -> np.ndarray:

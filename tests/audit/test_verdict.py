@@ -1,15 +1,18 @@
 """Checks that decide: what speaks against exchangeability withdraws the verdict, and nothing else does."""
 
 import json
+import math
 import types
 import warnings
 
 import gpt2_files
 import numpy as np
 import pytest
+import scipy.stats
 
 import tdd
 from tdd.audit.assemble import failures
+from tdd.audit.decide import simultaneous_bounds
 from tdd.audit.overlap import LEAST, RUN, overlap
 from tdd.audit.select import select
 from tdd.cli import main
@@ -298,3 +301,21 @@ def test_a_deprecation_in_a_library_is_no_warning_for_the_reader(monkeypatch):
     monkeypatch.setattr(tdd.PTDI, "select", noisy)
     columns = {"role": ["calibration"] * 30 + ["candidate"] * 5, "loss": [*range(30), *range(5)]}
     assert "an old name" not in select(columns, alpha=0.2).run["warnings"]
+
+
+@pytest.mark.parametrize("delta", [0.01, 0.05, 0.1, 0.3])
+def test_a_fixed_seed_moves_the_level_of_the_bounds_by_half_a_percent(delta):
+    """The probability that some bound fails, given the draws, is Beta(p, B + 1 - p), p the place of the threshold."""
+    asked = []
+
+    def bounds(*_, num_draws, **__):
+        asked.append(num_draws)
+        return "no bounds"
+
+    choices = types.SimpleNamespace(delta=delta, seed=0, procedure=types.SimpleNamespace(bounds=bounds))
+    decision = types.SimpleNamespace(num_tests=5_000, num_calibration=5_000, selection=None)
+    simultaneous_bounds(None, choices, decision)
+    (draws,) = asked
+    place = math.floor(delta * (draws + 1) + 1e-9)
+    assert place / (draws + 1) == pytest.approx(delta, rel=1e-3)
+    assert scipy.stats.beta(place, draws + 1 - place).std() <= 0.005

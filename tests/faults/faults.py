@@ -1934,6 +1934,13 @@ DRAWS_AND_DUMPS = (
         ("tests/logprobs/test_engines.py",),
     ),
     Fault(
+        "decide: few draws for the bounds of large samples",
+        "tdd/audit/decide.py",
+        "place = math.ceil(delta**2 * (1 - delta) / _SEED_ERROR**2)",
+        "place = 10",
+        ("tests/audit/test_verdict.py",),
+    ),
+    Fault(
         "folder: a drawn seed is not kept",
         "tdd/runs/folder.py",
         'kept: dict[str, Any] = {} if drawn is None else {"drawn_seed": drawn}',
