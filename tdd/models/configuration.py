@@ -30,6 +30,10 @@ _LAYER_COUNTS = ("n_layer", "num_layers", "num_hidden_layers", "attention_types"
 def read_config(path: pathlib.Path) -> dict[str, Any]:
     """The contents of a config.json."""
     if not path.is_file():
+        if (path.parent / "adapter_config.json").is_file():
+            from tdd.models.lora import check_whole
+
+            check_whole(path.parent)  # an adapter alone: the message names its base model
         raise InputError(f"no config.json in {path.parent}; a model folder needs config.json, weights, tokenizer")
     content = read_json(path)
     if not isinstance(content, dict):

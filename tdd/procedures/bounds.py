@@ -150,7 +150,7 @@ def fdp_bounds(
     null: Null,
     key: jax.Array | None = None,
     delta: Any = None,
-    num_draws: int = 999,
+    num_draws: int = 1_919,
     template: Template | None = None,
     calibration_mask: Any = None,
     mask: Any = None,
@@ -226,7 +226,7 @@ def fdp_bounds_of_ranks(
     null: Null,
     key: jax.Array | None = None,
     delta: Any = None,
-    num_draws: int = 999,
+    num_draws: int = 1_919,
     template: Template | None = None,
     mask: Any = None,
 ) -> FdpBounds:

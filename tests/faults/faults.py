@@ -1941,6 +1941,13 @@ DRAWS_AND_DUMPS = (
         ("tests/audit/test_verdict.py",),
     ),
     Fault(
+        "configuration: of an adapter alone only config.json is missed",
+        "tdd/models/configuration.py",
+        'if (path.parent / "adapter_config.json").is_file():',
+        "if False:",
+        ("tests/models/test_lora.py",),
+    ),
+    Fault(
         "folder: a drawn seed is not kept",
         "tdd/runs/folder.py",
         'kept: dict[str, Any] = {} if drawn is None else {"drawn_seed": drawn}',

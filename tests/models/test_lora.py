@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tdd.models.checkpoint import load
+from tdd.models.configuration import read_config
 from tdd.scoring.models import provenance_of
 from tdd.validate import InputError
 
@@ -26,6 +27,10 @@ OPTIONS = {
         [16 / 3, 5 / 3, 16 / 2],
     ),
 }
+
+
+def read_config_of(folder):
+    return read_config(folder / "config.json")
 
 
 def write_base(folder, family, **options):
@@ -133,3 +138,7 @@ def test_other_tensors_and_halves_of_an_adapter(tmp_path):
     (folder / "model.safetensors").unlink()
     with pytest.raises(InputError, match="holds an adapter of 'base' and not the weights of that model: copy"):
         load(folder)
+    (folder / "config.json").unlink()  # as peft saves an adapter
+    for read in (load, read_config_of, provenance_of):
+        with pytest.raises(InputError, match="holds an adapter of 'base' and not the weights of that model: copy"):
+            read(folder)
