@@ -115,16 +115,21 @@ class Start:
         warnings: Sequence[str],
         rows: Mapping[str, np.ndarray],
         unchecked: Sequence[str] = (),
+        against: Sequence[str] = (),
     ) -> OwnerTest:
-        """The finished run, written to its folder; what a reader must know is logged."""
+        """The finished run, written to its folder; what a reader must know is logged. `against` withholds the verdict,
+        beside a check without the model whose p-value is small."""
         kind, options = self.kind, self.options
-        failed = [] if check > CHECK_LEVEL * SLACK else [kind.unlike.format(p=format_p_value(check))]
+        unlike = [] if check > CHECK_LEVEL * SLACK else [kind.unlike.format(p=format_p_value(check))]
+        failed = [*against, *unlike]
+        outcome = _untested(unchecked) + _outcome(kind, facts, options["alpha"], failed, guarantee)
+        outcome += " A model may prefer such texts without having seen them." if unlike else ""
         run = {
             **run_head(kind.name, self.seed),
             "options": options,
             "inputs": {"source": self.texts.source, "sha256": self.texts.sha256, "texts": len(self.texts)},
             "model": {**self.provenance, "scoring": self.details},
-            "outcome": _untested(unchecked) + _outcome(kind, facts, options["alpha"], failed, guarantee),
+            "outcome": outcome,
             "verdict": {"stands": not failed, "failed": failed, "unchecked": [*unchecked], "rule": kind.rule},
             "result": facts,
             "guarantee": guarantee,
@@ -191,7 +196,7 @@ def numbers(result: TestResult, alpha: float) -> dict[str, Any]:
 def _outcome(kind: Kind, facts: Mapping[str, Any], alpha: float, failed: Sequence[str], guarantee: Guarantee) -> str:
     """The verdict in a sentence or two."""
     if failed:
-        return f"No verdict: {'; '.join(failed)}. A model may prefer such texts without having seen them."
+        return f"No verdict: {'; '.join(failed)}."
     level = level_in_words(alpha)
     if math.isnan(facts["p_value"]):
         return f"Whether the model was trained on {kind.subject} cannot be said: no p-value."

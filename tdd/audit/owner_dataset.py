@@ -40,8 +40,9 @@ _DATASET = Kind(
     "suspect and held-out texts are of one kind, as if divided at random",
     "either",
     "suspect and held-out texts can be told apart without the model (p = {p}), which speaks against exchangeability",
-    "A verdict is withheld where marks of their preparation, or words and length alone, tell the suspect texts from "
-    "the held-out ones without the model. Where they are exchangeable, that happens in at most 1% of runs.",
+    "A verdict is withheld where a set holds copies of its own texts, and where marks of their preparation, or words "
+    "and length alone, tell the suspect texts from the held-out ones without the model. Where they are exchangeable, "
+    "the latter happens in at most 1% of runs.",
     (
         "That the held-out texts were kept from the training data is taken from their owner.",
         "That both sets are of one kind, date, source and preparation cannot be shown, only contradicted.",
@@ -138,14 +139,16 @@ def run_dataset_inference(
     warnings = [one.warning for one in seen if one.warning]
     if test == "t":
         warnings += few_for_t(f"{facts['unit']}s of each set", min(facts["num_suspect"], facts["num_heldout"]))
-    warnings += _dataset_warnings(facts, alpha, sets, groups, sum(panel.shape[1] for panel in units))
+    warnings += _dataset_warnings(facts, alpha, sets, sum(panel.shape[1] for panel in units))
     rows = {"id": np.array([name for one in sets for name in one.ids], object)}
     rows["role"] = np.repeat(np.array(["suspect", "heldout"], object), [len(one) for one in sets])
     if group_field:
         rows["group"] = np.array([name for own in groups for name in own], object)
     p_value = min(1.0, 2 * min(one.p_value for one in seen))
     unchecked = [one.unchecked for one in seen if one.unchecked]
-    return start.finish(facts, result.guarantee, p_value, warnings, {**rows, **scores}, unchecked)
+    return start.finish(
+        facts, result.guarantee, p_value, warnings, {**rows, **scores}, unchecked, _copies(sets, groups)
+    )
 
 
 def group_means(scores: np.ndarray, groups: Sequence[str]) -> np.ndarray:
@@ -177,9 +180,20 @@ def _check_sets(sets: Sequence[Texts], groups: Sequence[Sequence[str]]) -> None:
             raise InputError(f"{name} needs at least {procedures.FEWEST} {kind}, got {count}")
 
 
-def _dataset_warnings(
-    facts: Mapping[str, Any], alpha: float, sets: Sequence[Texts], groups: Sequence[Sequence[str]], num_units: int
-) -> list[str]:
+def _copies(sets: Sequence[Texts], groups: Sequence[Sequence[str]]) -> list[str]:
+    """What withholds the verdict of sets that hold a text twice."""
+    found = []
+    for role, one, own in zip(("suspect", "held-out"), sets, groups, strict=True):
+        held = {*zip(one.texts, own, strict=True)} if own else one.texts  # a group may repeat its own texts
+        if copies := len(held) - len({*one.texts}):
+            found.append(
+                f"{copies} {role} texts are copies of others in their set, which are not exchangeable one by one, so "
+                "that the p-value may be too small; remove them"
+            )
+    return found
+
+
+def _dataset_warnings(facts: Mapping[str, Any], alpha: float, sets: Sequence[Texts], num_units: int) -> list[str]:
     """What the reader must know."""
     warnings = []
     if copies := len({*sets[0].texts} & {*sets[1].texts}):
@@ -190,13 +204,6 @@ def _dataset_warnings(
         warnings.append(
             "held-out texts have the lower scores: perhaps the two files were exchanged, or they are not of one kind"
         )
-    for role, one, own in zip(("suspect", "held-out"), sets, groups, strict=True):
-        held = {*zip(one.texts, own, strict=True)} if own else one.texts  # a group may repeat its own texts
-        if copies := len(held) - len({*one.texts}):
-            warnings.append(
-                f"{copies} {role} texts are copies of others in their set; copies are not exchangeable one by one, and "
-                "the p-value is too small: remove them"
-            )
     if missing := num_units - facts["num_suspect"] - facts["num_heldout"]:
         warnings.append(f"{missing} {facts['unit']}s lack a score and were left out")
     return warnings

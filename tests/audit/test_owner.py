@@ -205,7 +205,8 @@ def test_copies_in_a_set_and_sets_too_small_are_said():
     found = tdd.run_dataset_inference(
         scored_model(2), [*texts[:3], texts[0]], texts[4:], score="loss", num_splits=3, progress=False
     )
-    assert any("1 suspect texts are copies of others in their set" in warning for warning in found.run["warnings"])
+    assert not found.verdict_stands
+    assert "No verdict: 1 suspect texts are copies of others in their set, which are not" in found.run["outcome"]
     assert any("to expect from these sizes is 0.25, above the level 5%" in warning for warning in found.run["warnings"])
     assert found.p_value >= 0.25
 
@@ -222,7 +223,7 @@ def test_groups_are_tested_by_their_means(dataset, texts, tmp_path):
     wanted = tdd.dataset_inference(scores[:, :20], scores[:, 20:], key=jax.random.key(3), num_splits=4)
     assert found.p_value == float(wanted.p_value)
     assert (found.run["result"]["num_suspect"], found.run["result"]["num_heldout"]) == (20, 20)
-    assert any("1 held-out texts are copies" in warning for warning in found.run["warnings"])
+    assert found.run["verdict"]["failed"][0].startswith("1 held-out texts are copies")
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
     assert "20 suspect, 20 held out" in page
     assert folder_report(tmp_path / "run")[1].verdict == found.run["outcome"]

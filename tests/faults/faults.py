@@ -1948,6 +1948,13 @@ DRAWS_AND_DUMPS = (
         ("tests/models/test_lora.py",),
     ),
     Fault(
+        "owner: copies in a set leave the verdict standing",
+        "tdd/audit/owner.py",
+        "failed = [*against, *unlike]",
+        "failed = [*unlike]",
+        ("tests/audit/test_owner.py",),
+    ),
+    Fault(
         "folder: a drawn seed is not kept",
         "tdd/runs/folder.py",
         'kept: dict[str, Any] = {} if drawn is None else {"drawn_seed": drawn}',

@@ -38,8 +38,8 @@ audit/flagged.py: _ALIKE 1, _APART 1, _ASSERTED 1
 audit/image_checks.py: _of_file 1, image_marks 1, view 1
 audit/logprobs.py: _WHOLE_VOCABULARY 1, _check_sufficient 1, _missing 11
 audit/overlap.py: _warning 1
-audit/owner.py: _outcome 5, _open_beside 1, nothing_can_be_found 1, few_for_t 1
-audit/owner_dataset.py: _DATASET 5, _dataset_warnings 4
+audit/owner.py: _outcome 4, Start 1, _open_beside 1, nothing_can_be_found 1, few_for_t 1
+audit/owner_dataset.py: _DATASET 5, _dataset_warnings 3, _copies 1
 audit/owner_versions.py: _VERSIONS 4, _version_warnings 2, _FEATURES 1, _told_apart 1
 audit/paraphrase.py: SERVICE_PROMPT 1, _EXCHANGEABLE 1, _NEAR 1, paraphrase 2, _record 5
 audit/pictures.py: ImageItems 1
