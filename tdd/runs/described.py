@@ -72,8 +72,8 @@ def _described(value: Any, outer: tuple[int, ...]) -> Any:
     held = getattr(value, "__self__", None) if isinstance(value, types.BuiltinMethodType) else None
     if not isinstance(held, (types.ModuleType, type(None))):
         return {"method": value.__qualname__, "of": _described(held, outer)}
-    if callable(value) and hasattr(value, "__wrapped__"):  # of jax.jit and the like
-        return {"wrapped": _described(value.__wrapped__, outer)}
+    if callable(value) and (inner := getattr(value, "__wrapped__", None)) is not None:  # of jax.jit and the like
+        return {"wrapped": _described(inner, outer)}
     if hasattr(value, "__array__"):
         return _array(np.asarray(value))
     if isinstance(value, np.ufunc):
