@@ -98,6 +98,8 @@ def of_jax_settings(error: BaseException) -> str:
     import jax
 
     try:
+        if "initialize backend" in str(error):  # the second of two; the first one is there
+            raise error
         jax.devices()
     except (RuntimeError, AssertionError) as refusal:
         reason = (str(refusal).splitlines() or ["no such device is here, or its plug-in is not installed"])[0]

@@ -97,7 +97,10 @@ def folder_files(path: pathlib.Path, format: str | None) -> list[pathlib.Path]:
         )
     if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
         return _inside(path, _saved_files(path))
-    entries = sorted(entry for entry in path.rglob("*") if entry.is_file())
+    try:
+        entries = sorted(entry for entry in path.rglob("*") if entry.is_file())
+    except OSError as error:
+        raise InputError(f"{path}: {error.filename} cannot be looked at ({error.strerror})") from None
     found = {name: [entry for entry in entries if entry.name.lower().endswith(ends)] for name, ends in ENDINGS.items()}
     kinds = [name for name, files in found.items() if files and format in (None, name)]
     if len(kinds) > 1 and kinds[-1] == "json":
