@@ -118,7 +118,7 @@ class Start:
     ) -> OwnerTest:
         """The finished run, written to its folder; what a reader must know is logged."""
         kind, options = self.kind, self.options
-        failed = [] if check > CHECK_LEVEL * SLACK else [kind.unlike.format(p=format_p_value(check))]
+        failed = [] if check > CHECK_LEVEL * SLACK else [kind.unlike.format(p=format_p_value(check, level=CHECK_LEVEL))]
         run = {
             **run_head(kind.name, self.seed),
             "options": options,
@@ -195,7 +195,7 @@ def _outcome(kind: Kind, facts: Mapping[str, Any], alpha: float, failed: Sequenc
     level = level_in_words(alpha)
     if math.isnan(facts["p_value"]):
         return f"Whether the model was trained on {kind.subject} cannot be said: no p-value."
-    p = f"p = {format_p_value(facts['p_value'], facts['log_p_value'])}"
+    p = f"p = {format_p_value(facts['p_value'], facts['log_p_value'], alpha)}"
     if facts.get("reversed"):
         return (
             f"No evidence at level {level} that the model was trained on {kind.subject}: the two sets differ ({p}), "

@@ -43,7 +43,7 @@ def test_what_lengthens_a_text_without_bound_is_refused(name, tmp_path):
 def test_a_longest_text_that_is_no_number_is_refused(value, tmp_path):
     written(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": value}))
-    with pytest.raises(InputError, match="model_max_length=.*, which is no number"):
+    with pytest.raises(InputError, match=r"model_max_length=.*, which is no number"):
         read_tokenizer(tmp_path)
 
 
