@@ -114,10 +114,22 @@ def test_seeds(command, seed, capsys):
     assert f"seed must be a whole number from 0 to 2^32 - 1, got {seed}" in only_line(capsys)
 
 
+def test_what_jax_stops_for_is_named(monkeypatch):
+    for name, error in (
+        ("JAX_DEBUG_NANS", FloatingPointError("invalid value (nan) encountered in sub")),
+        ("JAX_COMPILATION_CACHE_DIR", UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")),
+    ):
+        monkeypatch.setenv(name, "1")
+        assert of_jax_settings(error) == f"{name}=1: JAX stops for it; leave {name} unset"
+        monkeypatch.delenv(name)
+        assert name not in of_jax_settings(error)
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
     [
         ("JAX_PLATFORMS", "cpu,foo", "Unable to initialize backend 'foo'.*; set JAX_PLATFORMS=cpu, or leave it unset"),
+        ("JAX_DEFAULT_DEVICE", "x", "JAX stops for it; leave JAX_DEFAULT_DEVICE unset"),
         ("JAX_PLATFORMS", "foo", "Unable to initialize backend 'foo'.*; set JAX_PLATFORMS=cpu, or leave it unset"),
         ("JAX_ENABLE_X64", "maybe", "JAX knows no such value; leave JAX_ENABLE_X64 unset"),
     ],
