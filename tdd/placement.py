@@ -22,6 +22,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tdd.validate import InputError
+from tdd.validate.arrays import check_process
 
 _STACK = re.compile(r"layers(_from_\d+)?")
 """Names of stacks over layers."""
@@ -32,7 +33,8 @@ class Placement:
     """Devices and type of the parameters.
 
     Raises:
-      InputError: The mesh has another number of axes, or another type of axis.
+      InputError: The mesh has another number of axes, or another type of axis; a process that was forked from one that
+        computed.
     """
 
     # a mesh of one axis (`AxisType.Auto`) over which each parameter is sharded, or None for JAX's default device
@@ -40,6 +42,7 @@ class Placement:
     dtype: Any = None  # type of all parameters; None keeps each as it is stored
 
     def __post_init__(self) -> None:
+        check_process()
         if self.mesh is not None:
             _check_mesh(self.mesh)
 

@@ -120,7 +120,7 @@ class Start:
         """The finished run, written to its folder; what a reader must know is logged. `against` withholds the verdict,
         beside a check without the model whose p-value is small."""
         kind, options = self.kind, self.options
-        unlike = [] if check > CHECK_LEVEL * SLACK else [kind.unlike.format(p=format_p_value(check))]
+        unlike = [] if check > CHECK_LEVEL * SLACK else [kind.unlike.format(p=format_p_value(check, level=CHECK_LEVEL))]
         failed = [*against, *unlike]
         outcome = _untested(unchecked) + _outcome(kind, facts, options["alpha"], failed, guarantee)
         outcome += " A model may prefer such texts without having seen them." if unlike else ""
@@ -200,7 +200,7 @@ def _outcome(kind: Kind, facts: Mapping[str, Any], alpha: float, failed: Sequenc
     level = level_in_words(alpha)
     if math.isnan(facts["p_value"]):
         return f"Whether the model was trained on {kind.subject} cannot be said: no p-value."
-    p = f"p = {format_p_value(facts['p_value'], facts['log_p_value'])}"
+    p = f"p = {format_p_value(facts['p_value'], facts['log_p_value'], alpha)}"
     if facts.get("reversed"):
         return (
             f"No evidence at level {level} that the model was trained on {kind.subject}: the two sets differ ({p}), "

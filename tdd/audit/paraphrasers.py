@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from tdd.audit.masked import masked
-from tdd.validate import InputError
+from tdd.validate import InputError, printable
 
 _logger = logging.getLogger(__name__)
 
@@ -274,7 +274,7 @@ class Service:
         if len(content) > _LARGEST:
             raise _NoAnswer(f"an answer of more than {_LARGEST} bytes")
         promised = headers.get("Content-Length", "")
-        if _is_count(promised) and len(content) < int(promised):
+        if _is_count(promised) and len(content) < float(promised):  # int() refuses 5,000 digits
             raise _NoAnswer(f"an answer that was cut short, {len(content)} of {promised} bytes")
         return content
 
@@ -288,12 +288,12 @@ class Service:
                 return error.code, error.headers, _read_some(error)
 
     def _clean(self, text: str) -> str:
-        """The text without the key, which a service may repeat in any spelling."""
-        return masked(text, self._key)
+        """The text as one printable line without the key, which a service may repeat in any spelling."""
+        return printable(masked(text, self._key))
 
     def _shown(self, data: bytes) -> str:
         """The beginning of an answer, in one line and without the key."""
-        text = " ".join(self._clean(data.decode("utf-8", "replace"))[: 8 * _SHOWN].split())
+        text = " ".join(masked(data.decode("utf-8", "replace"), self._key)[: 8 * _SHOWN].split())
         return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
     def _content(self, data: bytes, prompt: str) -> tuple[str, bool]:
@@ -306,7 +306,7 @@ class Service:
             raise _NoAnswer(f"no chat completion: {self._shown(data)}") from None
         if not content.strip():
             raise _NoAnswer("an empty answer")
-        if self._clean(content) != content:
+        if masked(content, self._key) != content:
             raise _NoAnswer("an answer that holds the key")
         known = {*prompt, "\t", "\n", "\r"}
         if odd := next((c for c in content if unicodedata.category(c) == "Cc" and c not in known), ""):
@@ -342,9 +342,9 @@ def _within(seconds: float, call: Callable[[], _T]) -> _T:
 
 
 def _is_count(text: str) -> bool:
-    return text.isdecimal() and text.isascii() and len(text) < 16
+    return text.isdecimal() and text.isascii()
 
 
 def _seconds(header: str | None) -> float | None:
-    """Seconds of a Retry-After that is a number."""
+    """Seconds of a Retry-After that is a number; infinite, and then cut off, beyond what a float holds."""
     return float(header) if header is not None and _is_count(header) else None

@@ -92,12 +92,21 @@ def of_jax_settings(error: BaseException) -> str:
     if found := _SETTING.search(str(error)):
         value, name = (found.group(1) or found.group(3)).strip("'\""), (found.group(2) or found.group(4)).upper()
         return f"{name}={value}: JAX knows no such value; leave {name} unset, or see JAX's documentation for its values"
+    odd = {
+        "JAX_DEFAULT_DEVICE": "jax.default_device must" in str(error),
+        "JAX_DEBUG_NANS": isinstance(error, FloatingPointError),
+        "JAX_COMPILATION_CACHE_DIR": isinstance(error, UnicodeEncodeError),
+    }
+    if name := next((name for name, fits in odd.items() if fits and os.environ.get(name)), ""):
+        return f"{name}={os.environ[name]}: JAX stops for it; leave {name} unset"
     platforms = os.environ.get("JAX_PLATFORMS", "")
     if not platforms or "jax" not in sys.modules:
         return ""
     import jax
 
     try:
+        if "initialize backend" in str(error):  # the second of two; the first one is there
+            raise error
         jax.devices()
     except (RuntimeError, AssertionError) as refusal:
         reason = (str(refusal).splitlines() or ["no such device is here, or its plug-in is not installed"])[0]

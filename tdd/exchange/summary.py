@@ -32,7 +32,7 @@ def outcome(run: Mapping[str, Any]) -> str:
     data, alpha = run["data"], run["selection"]["alpha"]
     level = level_in_words(alpha)
     if len(data) == 1:
-        return _outcome_of_one(data[0], level)
+        return _outcome_of_one(data[0], alpha)
     decided = [entry for entry in data if not in_doubt(entry) and is_known(entry["p_value"])]
     rejected, total = [entry["name"] for entry in decided if entry["rejected"]], len(decided)
     without = len(data) - total
@@ -47,9 +47,10 @@ def outcome(run: Mapping[str, Any]) -> str:
         )
     more = f" and {len(rejected) - _MANY_NAMES} more" if rejected[_MANY_NAMES:] else ""
     listed = ", ".join(rejected[:_MANY_NAMES]) + more
+    which = "the only data set with a verdict" if total == 1 else f"{len(rejected)} of {total} data sets"
     return (
         f"Evidence at level {level} (Benjamini and Hochberg) that the model depends on the published order of "
-        f"{len(rejected)} of {total} data sets: {listed}. If the assumptions hold, the expected fraction of data sets "
+        f"{which}: {listed}. If the assumptions hold, the expected fraction of data sets "
         f"without such a dependence among those listed is at most {level}.{withheld}"
     )
 
@@ -131,14 +132,14 @@ def _has_structure(entry: Mapping[str, Any]) -> bool:
     return bool(structure.get("sorted")) or structure["p_value"] <= NOT_RANDOM
 
 
-def _outcome_of_one(entry: Mapping[str, Any], level: str) -> str:
+def _outcome_of_one(entry: Mapping[str, Any], alpha: float) -> str:
     if in_doubt(entry):
         why = "does not look random" if _has_structure(entry) else "is preferred by the control model too"
         return (
             f"No verdict on the data set {entry['name']}: its published order {why} (see the warnings), so a model may "
             "prefer it without having seen it."
         )
-    p = format_p_value(entry["p_value"], entry["log_p_value"])
+    p, level = format_p_value(entry["p_value"], entry["log_p_value"], alpha), level_in_words(alpha)
     if not is_known(entry["p_value"]):
         return (
             f"Whether the model depends on the published order of the data set {entry['name']} cannot be said: no "
@@ -168,7 +169,7 @@ def _of_order(entry: Mapping[str, Any]) -> list[str]:
         words = _SEEN.get(strongest["name"], _FIELD).format(**strongest)
         warnings.append(
             "the published order does not look random even without the model "
-            f"(p = {format_p_value(structure['p_value'])}): {words}"
+            f"(p = {format_p_value(structure['p_value'], level=NOT_RANDOM)}): {words}"
         )
     return warnings
 

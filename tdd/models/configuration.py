@@ -140,6 +140,11 @@ def read_tokenizer(folder: pathlib.Path, vocab_size: int | None = None) -> Any:
         if (folder / "tokenizer.json").is_file() and tokenizer.is_fast:
             tokenizer = _as_in_file(folder / "tokenizer.json", tokenizer)
     check_vocabulary(tokenizer.get_vocab(), vocab_size, str(folder))
+    longest = tokenizer.model_max_length  # not compared with anything by transformers until a text is encoded
+    if longest is not None and (isinstance(longest, bool) or not isinstance(longest, (int, float))):
+        raise InputError(
+            f"the tokenizer of {folder} has model_max_length={longest!r}, which is no number; mend it there"
+        )
     return tokenizer
 
 

@@ -146,7 +146,11 @@ def _name_and_revision(path: str | os.PathLike[str], revision: str | None) -> tu
     """A checkpoint's name, the folder that it would be, and its revision. A folder may have an @ in its name."""
     text = os.fspath(path)
     folder = pathlib.Path(text).expanduser()
-    if "@" not in text or folder.exists():
+    try:
+        exists = folder.exists()
+    except OSError as error:
+        raise InputError(f"model {text[:80]!r}: {error.strerror}; give a folder or a hub id") from None
+    if "@" not in text or exists:
         return text, folder, revision
     name, _, written = text.partition("@")
     if not name or not written:

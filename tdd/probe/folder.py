@@ -185,6 +185,8 @@ def _outcome(probe: Probe, decides_items: bool) -> str:
     hold = "hold" if planned else "hold, and the looks off the schedule did not follow from what was seen"
     flagged, selected = int(last.flagged.sum()), int(last.result.num_flagged)
     counted = f"{flagged or 'none'} of {len(last.flagged)} suspects {'is' if flagged < 2 else 'are'} flagged"
+    if len(last.flagged) == 1:
+        counted = f"the only suspect is {'' if flagged else 'not '}flagged"
     items = f" By {place} {last.step}, {counted}."
     if flagged:
         items += (
@@ -204,7 +206,7 @@ def _outcome(probe: Probe, decides_items: bool) -> str:
     if not decides_items:
         subject, items, absent = "the benchmark is in the training data, in its published order", "", "the benchmark is"
         without = "that knows nothing of that order"
-    p = f"anytime p-value {format_p_value(float(last.evidence.anytime_p_value))}"
+    p = f"anytime p-value {format_p_value(float(last.evidence.anytime_p_value), level=probe.alpha)}"
     if last.alarm:
         return (
             f"Evidence at level {level} that {subject}: alarm at {place} {probe.first_alarm}, {p}. If the assumptions "

@@ -345,7 +345,7 @@ def _cut(count: jax.Array, false: jax.Array) -> Cut:
 def _check_one_score(calibration: Any, scores: Any) -> None:
     """Refuse several scores an item: the distribution of the ranks is known for one score only."""
     for name, values in (("calibration", calibration), ("scores", scores)):
-        if np.ndim(values) == 2:
+        if arrays.num_axes(values) == 2:
             raise InputError(
                 f"{name} has shape {tuple(np.shape(values))}: simultaneous bounds are for one score chosen before its "
                 "results were seen. For several detectors pass the conformal ranks of their pooled score to "

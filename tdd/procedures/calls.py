@@ -102,13 +102,21 @@ def half_level(alpha: Any) -> Any:
     return halved._replace(numerator=alpha.numerator, denominator=alpha.denominator * 2)
 
 
-def common_size(size: int) -> int:
-    """Round up to one of 64, 72, 80, ..., 128, 144, ..., 256, 288, ... (eight for each factor of two)."""
+_COARSE = (64, 256, 1_024, 4_096, 8_192, 16_384, 32_768, 65_536)
+
+
+def common_size(size: int, *, coarse: bool = False) -> int:
+    """Round up to one of 64, 72, 80, ..., 128, 144, ..., 256, 288, ... (eight for each factor of two).
+
+    With `coarse` to one of `_COARSE` up to 65,536: two samples of these lengths meet in 64 programs at most.
+    """
+    if coarse and size <= _COARSE[-1]:
+        return next(one for one in _COARSE if size <= one)
     step = 2 ** max((size - 1).bit_length() - 4, 3)
     return max(64, -(-size // step) * step)
 
 
-def to_common_size(sample: Any, mask: Any, *others: Any) -> tuple[Any, Any]:
+def to_common_size(sample: Any, mask: Any, *others: Any, coarse: bool = False) -> tuple[Any, Any]:
     """Pad host values [..., n] and their mask to a common size, so that data sets of many sizes share compiled
     programs.
 
@@ -116,7 +124,7 @@ def to_common_size(sample: Any, mask: Any, *others: Any) -> tuple[Any, Any]:
     """
     if not isinstance(sample, np.ndarray) or tracing(mask, *others):
         return sample, mask
-    extra = common_size(sample.shape[-1]) - sample.shape[-1]
+    extra = common_size(sample.shape[-1], coarse=coarse) - sample.shape[-1]
     if not extra:
         return sample, mask
     real = np.ones(sample.shape[-1], bool) if mask is None else np.asarray(mask)
@@ -242,8 +250,8 @@ def ordered_panels(
     why = f"at least one item for which the null holds and that has a score in each of the {rows} is needed"
     arrays.check_some(calibration[0], masks[0], "calibration", why)
     if pad and not tracing(*masks):
-        calibration, masks[0] = to_common_size(calibration, masks[0])
-        scores, masks[1] = to_common_size(scores, masks[1])
+        calibration, masks[0] = to_common_size(calibration, masks[0], coarse=True)
+        scores, masks[1] = to_common_size(scores, masks[1], coarse=True)
     ordered = [order_preserving((row, other), masks)[0] for row, other in zip(calibration, scores, strict=True)]
     first, second = (jnp.stack(parts) for parts in zip(*ordered, strict=True))
     return first, second, jnp.asarray(masks[0]), jnp.asarray(masks[1])

@@ -221,7 +221,7 @@ _average = jax.jit(evalues.average)
 
 def _rows(values: Any, name: str) -> Any:
     """Check numbers [n] or [K, n], finite or NaN."""
-    two = np.ndim(values) == 2
+    two = arrays.num_axes(values) == 2
     array = arrays.as_matrix(values, name, "[splits or detectors, items]") if two else arrays.as_vector(values, name)
     arrays.check_finite(array, name)
     return array

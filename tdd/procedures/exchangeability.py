@@ -394,11 +394,7 @@ def as_shards(canonical: Any, shuffled: Any, mask: Any, *, complete: bool = True
 
 def _check_axes(canonical: Any, shuffled: Any) -> None:
     """Refuse one axis too few, and name the brackets that each of its two meanings needs."""
-    try:
-        ndim = np.ndim(shuffled)
-    except ValueError:  # rows of different lengths: reported with the other checks
-        return
-    if ndim == 1:
+    if arrays.num_axes(shuffled) == 1:
         length, r = np.shape(shuffled)[0], canonical.shape[0]
         fix = "shuffled[:, None] for one shuffle of each shard" if length == r else "one row a shard"
         if r == 1:

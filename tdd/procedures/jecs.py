@@ -242,7 +242,7 @@ def jecs(
 
 def checked_grid(grid: Sequence[Any]) -> tuple[Fraction, ...]:
     """Return the grid as exact fractions, hashable for a compiled function."""
-    if isinstance(grid, (str, bytes, jax.Array)) or np.ndim(grid) != 1 or len(grid) == 0:
+    if isinstance(grid, (str, bytes, jax.Array)) or arrays.num_axes(grid) != 1 or len(grid) == 0:
         raise InputError(f"grid must be a sequence of numbers between 0 and 1 and hold at least one, got {grid!r}")
     points = []
     for i, tau in enumerate(grid):

@@ -179,8 +179,9 @@ def ptdi(
         arrays.check_some(members, None, "members", "scores of known members are needed")
         values = _standardised(members, calibration, scores)
     else:  # means over more places round otherwise
-        calibration, calibration_mask = to_common_size(calibration, calibration_mask, scores, mask, alpha, eta)
-        scores, mask = to_common_size(scores, mask, calibration, calibration_mask, alpha, eta)
+        traced = mask, calibration_mask, alpha, eta
+        calibration, calibration_mask = to_common_size(calibration, calibration_mask, scores, *traced, coarse=True)
+        scores, mask = to_common_size(scores, mask, calibration, *traced, coarse=True)
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
     levels = level_operand(alpha), level_operand(eta, "eta")
     return first_items(_ptdi(*samples, *masks, values, *levels, proportion=proportion), number)

@@ -124,11 +124,13 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
     for entry in result["data"]:
         verdict = "no evidence" if is_known(entry["p_value"]) else "no p-value"
         sizes = (f"{entry['num_shards']:,}", f"{entry['num_shuffles']:,}")
-        p_values = (format_p_value(entry["p_value"]), format_p_value(entry["adjusted"]))
+        p_values = (format_p_value(entry["p_value"]), format_p_value(entry["adjusted"], level=result["alpha"]))
         rows.append(Row((entry["name"], *sizes, *p_values, "evidence" if entry["rejected"] else verdict)))
     guarantee, rejected = result["guarantee"], sum(entry["rejected"] for entry in result["data"])
     tested = sum(is_known(entry["p_value"]) for entry in result["data"])
     of = f"{tested} data set{'' if tested == 1 else 's'}"
+    some = f"{rejected} of {of} depend"
+    among = some if tested > 1 else "the data set depend" if len(rows) == 1 else "the only one with a p-value depend"
     bounded = (
         "the expected fraction of data sets without such a dependence among them"
         if len(rows) > 1
@@ -139,7 +141,7 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
     verdict = (
         "No verdict: no data set has a p-value."
         if not tested
-        else f"Evidence at level {level} that the log-probabilities of {rejected} of {of} depend on the published "
+        else f"Evidence at level {level} that the log-probabilities of {among} on the published "
         f"order. If the assumptions hold, {bounded} is at most {level}.{withheld}"
         if rejected
         else f"No dependence on the published order was found in {of} at level {level}. That does not show absence "
@@ -165,7 +167,8 @@ def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Facts:
         ("null hypothesis", "the model does not depend on the order in which the examples were published"),
         (
             "p-value",
-            format_p_value(entry["p_value"], entry["log_p_value"]) + (" (not valid: a check failed)" if doubt else ""),
+            format_p_value(entry["p_value"], entry["log_p_value"], run["selection"]["alpha"])
+            + (" (not valid: a check failed)" if doubt else ""),
         ),
         ("decision", doubt or _decision(entry, run["selection"]["alpha"])),
         ("test", _rule(run["options"])),
@@ -258,7 +261,8 @@ def _structure(entry: Mapping[str, Any]) -> str:
         return "nothing to compare"
     listed = ", ".join(f"{test['name']} {format_p_value(test['p_value'])}" for test in structure["tests"])
     seen, compared = ("not random", "at most") if structure["p_value"] <= NOT_RANDOM else ("no structure seen", "above")
-    p = f"p = {format_p_value(structure['p_value'])}, {compared} the level of {level_in_words(NOT_RANDOM)}"
+    shown = format_p_value(structure["p_value"], level=NOT_RANDOM)
+    p = f"p = {shown}, {compared} the level of {level_in_words(NOT_RANDOM)}"
     return f"{seen} ({p}; one by one: {listed})"
 
 
@@ -286,7 +290,7 @@ def _overview(data: Sequence[Mapping[str, Any]], alpha: float) -> Table:
             f"{entry['num_examples']:,}",
             *([str(entry["shuffles_used"]), f"{entry['calls']['sequences']:,}"] if apart else []),
             format_p_value(entry["p_value"], entry["log_p_value"]),
-            "-" if in_doubt(entry) else format_p_value(entry["adjusted"]),
+            "-" if in_doubt(entry) else format_p_value(entry["adjusted"], level=alpha),
             *([_control(entry)] if control else []),
             format_p_value(order),
             _verdict(entry),

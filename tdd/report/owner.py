@@ -104,7 +104,7 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("null hypothesis", _NULLS[run["kind"]]),
         (
             "p-value",
-            format_p_value(result["p_value"], result["log_p_value"])
+            format_p_value(result["p_value"], result["log_p_value"], run["options"]["alpha"])
             + ("" if stands else " (not valid: a check failed)"),
         ),
         ("decision", decided if stands else doubted),
@@ -140,7 +140,8 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _check(run: Mapping[str, Any]) -> str:
     check, stands = run["checks"]["without_model"], run["verdict"]["stands"]
     level = level_in_words(check["level"])
-    shown = f"p = {format_p_value(check['p_value'])}, {'above' if stands else 'at most'} the level of {level}"
+    p = format_p_value(check["p_value"], level=check["level"])
+    shown = f"p = {p}, {'above' if stands else 'at most'} the level of {level}"
     return f"{shown}; not run in full" if run["verdict"]["unchecked"] else shown
 
 

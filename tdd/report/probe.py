@@ -214,11 +214,13 @@ def _last_look(
     last = {name: values[-1] for name, values in history.items()}
     num_suspects = sum(role == "suspect" for role in items["role"])
     rows = [
-        ("anytime p-value", format_p_value(last["anytime_p_value"])),
+        ("anytime p-value", format_p_value(last["anytime_p_value"], level=run["options"]["alpha"])),
         ("log10 e-value", f"{last['log_e_value'] / math.log(10):.2f}"),
     ]
     if any(is_known(value) for value in items["p_value"]):  # orders of a benchmark are not decided on
-        rows.append(("flagged so far", f"{last['num_flagged']:.0f} of {num_suspects} suspects"))
+        rows.append(
+            ("flagged so far", f"{last['num_flagged']:.0f} of {num_suspects} suspect{'s' * (num_suspects != 1)}")
+        )
     if run["options"].get("proportion") not in (None, "none"):
         within = f"{max(0.0, last['proportion']):.3f}: an estimate within the last look, not a result"
         rows.append(("fraction of members", within))

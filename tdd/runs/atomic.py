@@ -87,9 +87,21 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def check_name(path: str | os.PathLike[str]) -> None:
-    """Check that a file or a folder can have a name."""
-    if "\0" in os.fspath(path):
-        raise InputError(f"output {os.fspath(path)!r} holds a NUL character, which no name can; leave it out")
+    """Check that a file or a folder can have a name.
+
+    Raises:
+      InputError: it holds a character that no name can, or is longer than the system allows.
+    """
+    text = os.fspath(path)
+    if "\0" in text:
+        raise InputError(f"output {text!r} holds a NUL character, which no name can; leave it out")
+    try:
+        os.lstat(text)
+    except UnicodeEncodeError:
+        raise InputError(f"output {text!r} holds half a character, which no name can; leave it out") from None
+    except OSError as error:  # whether anything is there is asked elsewhere
+        if error.errno == errno.ENAMETOOLONG:
+            raise InputError(f"output {text[:80]}... has a name that is too long for the system") from None
 
 
 def check_output_file(path: pathlib.Path, endings: Sequence[str], inputs: Iterable[str | None] = ()) -> None:

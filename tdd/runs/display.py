@@ -110,22 +110,30 @@ def level_in_words(alpha: float) -> str:
     return f"{percent.numerator}%" if percent.denominator == 1 else f"{float(percent):g}%"
 
 
-def format_p_value(p_value: Any, log_p_value: Any = None) -> str:
+def format_p_value(p_value: Any, log_p_value: Any = None, level: float | None = None) -> str:
     """A p-value for readers: .031 as it is, tiny ones as a power of ten.
 
-    >>> format_p_value(0.0312), format_p_value(0.0, -46.05)
-    ('0.031', '1.0e-20')
+    With a `level` it has as many digits as it takes to stand on the same side of it as the p-value.
+
+    >>> format_p_value(0.0312), format_p_value(0.0, -46.05), format_p_value(0.05002, level=0.05)
+    ('0.031', '1.0e-20', '0.05002')
     """
     if not is_known(p_value):
         return "unknown"
     log = log_p_value if is_known(log_p_value) else math.log(p_value) if p_value > 0 else -math.inf
     if log == -math.inf:
         return "0"
+    texts = (_of_digits(p_value, log, digits) for digits in range(2, 18))
+    right = (text for text in texts if level is None or (float(text) <= level) == (p_value <= level))
+    return next(right, repr(float(p_value)))
+
+
+def _of_digits(p_value: float, log: float, digits: int) -> str:
     if log > math.log(1e-3):
-        return f"{p_value:.2g}"
+        return f"{p_value:.{digits}g}"
     exponent = math.floor(log / math.log(10))
-    digits = f"{math.exp(log - exponent * math.log(10)):.1f}"
-    return f"{digits}e{exponent}" if digits != "10.0" else f"1.0e{exponent + 1}"
+    mantissa = f"{math.exp(log - exponent * math.log(10)):.{digits - 1}f}"
+    return f"{mantissa}e{exponent}" if float(mantissa) < 10 else f"{1:.{digits - 1}f}e{exponent + 1}"
 
 
 def is_known(value: Any) -> bool:

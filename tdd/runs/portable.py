@@ -40,12 +40,24 @@ def typed_words() -> tuple[str, ...]:
 
 
 def command_of(words: Sequence[str]) -> str:
-    """A command line for a shell, in which files and folders have their names alone.
+    """A command line for a shell, in which files and folders have their names alone; folders that share a name have
+    as many parts of their paths as tell them apart.
 
     >>> command_of(["tdd", "select", "/tmp/scores.csv", "--alpha", "0.1", "--template={q} / {a}"])
     "tdd select scores.csv --alpha 0.1 '--template={q} / {a}'"
     """
-    return shlex.join(_word(word) for word in words)
+    shown = [_word(word) for word in words]
+    return shlex.join(_told_apart(word, name, words, shown) for word, name in zip(words, shown, strict=True))
+
+
+def _told_apart(word: str, name: str, words: Sequence[str], shown: Sequence[str]) -> str:
+    """The name of a path, with the folders above it that other paths of this name do not have."""
+    others = [other for other, same in zip(words, shown, strict=True) if same == name and other != word]
+    if not others or not _exists(word):
+        return name
+    own, *parts = (pathlib.Path(os.path.abspath(pathlib.Path(one).expanduser())).parts for one in (word, *others))
+    tails = (own[-count:] for count in range(1, len(own)))
+    return next(("/".join(tail) for tail in tails if all(one[-len(tail) :] != tail for one in parts)), name)
 
 
 def place_name(text: str) -> str:

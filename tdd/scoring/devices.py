@@ -21,6 +21,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from tdd.kernels.platforms import one_device
 from tdd.placement import everywhere, partitions, put_shares, shard
 from tdd.validate import InputError, is_memory_error
+from tdd.validate.arrays import check_process
 
 _AXIS = "data"
 
@@ -140,8 +141,10 @@ def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool 
     everything else runs on those of this process.
 
     Raises:
-      InputError: devices that do not exist, twice the same, of several kinds; a single device to shard parameters over.
+      InputError: a process that was forked from one that computed; devices that do not exist, twice the same, of
+        several kinds; a single device to shard parameters over.
     """
+    check_process()
     if device is not None and devices is not None and (not isinstance(device, str) or ":" in device):
         raise InputError(
             f"device={str(device)!r} is one device and devices={devices!r} asks for several; leave one of them out"

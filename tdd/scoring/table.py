@@ -57,7 +57,8 @@ def _write(columns: dict[str, list], ending: str, path: pathlib.Path) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        pq.write_table(pa.table(columns), path)
+        with open(path, "wb") as file:  # of a name with a colon Arrow would take a part for a kind of file system
+            pq.write_table(pa.table(columns), file)
         return
     missing = "" if ending == ".csv" else None
     rows = (

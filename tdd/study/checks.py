@@ -11,7 +11,7 @@ import numpy as np
 
 from tdd.kernels import lattice
 from tdd.validate import InputError
-from tdd.validate.arrays import check_choice, check_level, check_seed
+from tdd.validate.arrays import check_choice, check_level, check_process, check_seed
 
 NULLS = ("nonmember", "member")
 
@@ -34,6 +34,7 @@ def check_run(repetitions: Any, seed: Any, target_se: Any) -> None:
 
 def as_devices(devices: Any) -> tuple[Any, ...]:
     """The devices to run on; None is all of this process."""
+    check_process()
     if devices is None:
         return tuple(jax.local_devices())
     chosen = tuple(devices) if isinstance(devices, Iterable) else ()

@@ -285,8 +285,8 @@ def _write_rows(rows: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> None
     import pyarrow.parquet as pq
 
     columns = {name: [_cell(row[name]) for row in rows] for name in rows[0]}
-    with atomic_path(folder / "results.parquet") as place:
-        pq.write_table(pa.table({name: _alike(values) for name, values in columns.items()}), place)
+    with atomic_path(folder / "results.parquet") as place, open(place, "wb") as file:
+        pq.write_table(pa.table({name: _alike(values) for name, values in columns.items()}), file)
     with atomic_path(folder / "results.csv") as place, open(place, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)

@@ -21,7 +21,7 @@ from typing import Any
 from tdd.runs import plain_csv
 from tdd.runs.plain_csv import StringColumn
 from tdd.texts.rows import FORMATS, Rows, check_fields, joined, kind, shown
-from tdd.texts.shards import COMPRESSED, ENDINGS, folder_files
+from tdd.texts.shards import COMPRESSED, ENDINGS, folder_files, is_compressed
 from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
@@ -58,7 +58,7 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
 def _read_bytes(path: pathlib.Path) -> bytes:
     try:
         data = path.read_bytes()
-        if not data.startswith(tuple(COMPRESSED.values())):
+        if not is_compressed(data):
             return data
         from tdd.texts.compressed import decompressed
 

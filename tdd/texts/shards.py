@@ -15,6 +15,8 @@ from tdd.validate.files import parse_json
 
 COMPRESSED = {"gz": b"\x1f\x8b", "zst": b"\x28\xb5\x2f\xfd"}
 """Endings of compressed files, behind that of the format -> the first bytes."""
+_SKIPPABLE = b"\x2a\x4d\x18"
+"""The last three bytes of the magic number of a frame to be skipped; the first is 0x50 to 0x5f (RFC 8878, 3.1.2)."""
 
 _SUFFIXES = {
     "txt": (".txt",), "jsonl": (".jsonl", ".ndjson"), "parquet": (".parquet", ".pq"), "arrow": (".arrow",),
@@ -30,6 +32,14 @@ _FILE_NAME = re.compile(
     rf"[^\s]+(?:{'|'.join(re.escape(ending) for endings in ENDINGS.values() for ending in endings)})", re.IGNORECASE
 )
 _LONGEST_PATH = 4096
+
+
+def is_compressed(data: bytes) -> bool:
+    """Whether a file is one of gzip or Zstandard; of the latter, frames that are to be skipped may come first."""
+    start = 0
+    while data[start + 1 : start + 4] == _SKIPPABLE and data[start] >> 4 == 5 and len(data) >= start + 8:
+        start += 8 + int.from_bytes(data[start + 4 : start + 8], "little")
+    return data.startswith(COMPRESSED["zst"], start) or data.startswith(COMPRESSED["gz"])
 
 
 def paths_of_list(items: Any) -> list[str] | None:
@@ -97,7 +107,10 @@ def folder_files(path: pathlib.Path, format: str | None) -> list[pathlib.Path]:
         )
     if (path / "state.json").is_file() and (path / "dataset_info.json").is_file():
         return _inside(path, _saved_files(path))
-    entries = sorted(entry for entry in path.rglob("*") if entry.is_file())
+    try:
+        entries = sorted(entry for entry in path.rglob("*") if entry.is_file())
+    except OSError as error:
+        raise InputError(f"{path}: {error.filename} cannot be looked at ({error.strerror})") from None
     found = {name: [entry for entry in entries if entry.name.lower().endswith(ends)] for name, ends in ENDINGS.items()}
     kinds = [name for name, files in found.items() if files and format in (None, name)]
     if len(kinds) > 1 and kinds[-1] == "json":

@@ -13,7 +13,10 @@ _OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "out_of_memory", "faile
 
 
 class InputError(ValueError):
-    """A value that the user passed cannot be used; the message names it and says what would work."""
+    """A value that the user passed cannot be used; the message, one printable line, names it and what would work."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(str(message)))
 
 
 def is_memory_error(error: BaseException) -> bool:

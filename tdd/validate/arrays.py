@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,25 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.validate import InputError
+
+_first_process: list[int] = []
+"""Number of the first process that computed here; a child by fork finds its parent's."""
+
+
+def check_process() -> None:
+    """Check that this process is no fork of one that computed, in which JAX waits for ever for its parent's threads.
+
+    Raises:
+      InputError: it is.
+    """
+    number = os.getpid()
+    if number != (_first_process or [number])[0]:
+        raise InputError(
+            "this process is a fork of one that has used JAX, which stops for ever in such a child; start children "
+            "with multiprocessing.get_context('spawn'), or fork before the first call"
+        )
+    _first_process[:] = [number]
+
 
 _LOWEST_LEVEL = 1e-9
 _HIGHEST_LEVEL = 1 - 1e-6
@@ -98,8 +118,17 @@ def as_rows(values: Any, name: str) -> jax.Array | np.ndarray:
     return _real_type(array, name)
 
 
+def num_axes(values: Any) -> int:
+    """The number of axes; -1 for lists of unequal lengths, which the check of what is in them reports."""
+    try:
+        return np.ndim(values)
+    except ValueError:
+        return -1
+
+
 def _numbers(values: Any, name: str, what: str) -> Any:
     """Return a JAX array unchanged, anything else as a NumPy array, missing and masked values as NaN."""
+    check_process()
     if isinstance(values, jax.Array):
         return values
     if isinstance(values, np.ma.MaskedArray):

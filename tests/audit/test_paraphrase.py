@@ -328,11 +328,21 @@ class Raw:
                         connection.sendall(one)
 
 
-def test_a_body_that_was_cut_short_is_no_answer(waits, tmp_path):
+@pytest.mark.parametrize("length", [b"5000", b"1" + b"0" * 30, b"9" * 5_000])
+def test_a_body_that_was_cut_short_is_no_answer(length, waits, tmp_path):
     whole = completion("an answer")
-    raw = Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\nConnection: close\r\n\r\n" + whole)
-    with raw.server, pytest.raises(InputError, match=f"cut short, {len(whole)} of 5000 bytes"):
+    raw = Raw(b"HTTP/1.1 200 OK\r\nContent-Length: " + length + b"\r\nConnection: close\r\n\r\n" + whole)
+    with raw.server, pytest.raises(InputError, match=f"cut short, {len(whole)} of {length.decode()[:9]}"):
         asked(raw, tmp_path, TEXTS[:1])
+
+
+def test_a_broken_status_line_is_told_in_one_printable_line(waits, tmp_path, caplog):
+    raw = Raw(b"\x00\x1b[2J" * 20 + b"\r\n\r\n")
+    with raw.server, caplog.at_level("INFO"), pytest.raises(InputError) as raised:
+        asked(raw, tmp_path, TEXTS[:1])
+    assert str(raised.value).isprintable()
+    assert caplog.messages
+    assert all(map(str.isprintable, caplog.messages))
 
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 400 No\r\n\r\n"])

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+import tdd
 from benchmarks.__main__ import main as benchmarks
 from tdd.cli import main
 from tdd.cli.machine import of_jax_settings
@@ -38,6 +39,21 @@ def only_line(capsys):
 def test_a_name_that_no_file_can_have(capsys):
     assert main(["report", "a" * 300]) == 2
     assert f"tdd report: error: {'a' * 300}: File name too long" in only_line(capsys)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "y/" * 3_000, "\ud800", "a\0b"])
+def test_names_that_no_output_can_have(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("role,loss\n" + "calibration,1\n" * 30 + "candidate,0\n" * 9)
+    for call in (
+        lambda: tdd.select("t.csv", alpha=0.2, out=name),
+        lambda: tdd.paraphrase([{"id": "a", "text": "b"}], out=name, model="m", endpoint="http://127.0.0.1:9/v1"),
+        lambda: tdd.load(name),
+    ):
+        with pytest.raises(InputError) as raised:
+            call()
+        assert len(str(raised.value)) < 600
+        assert str(raised.value).isprintable()
 
 
 def test_an_output_that_is_full(monkeypatch, capsys):
@@ -98,9 +114,22 @@ def test_seeds(command, seed, capsys):
     assert f"seed must be a whole number from 0 to 2^32 - 1, got {seed}" in only_line(capsys)
 
 
+def test_what_jax_stops_for_is_named(monkeypatch):
+    for name, error in (
+        ("JAX_DEBUG_NANS", FloatingPointError("invalid value (nan) encountered in sub")),
+        ("JAX_COMPILATION_CACHE_DIR", UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")),
+    ):
+        monkeypatch.setenv(name, "1")
+        assert of_jax_settings(error) == f"{name}=1: JAX stops for it; leave {name} unset"
+        monkeypatch.delenv(name)
+        assert name not in of_jax_settings(error)
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
     [
+        ("JAX_PLATFORMS", "cpu,foo", "Unable to initialize backend 'foo'.*; set JAX_PLATFORMS=cpu, or leave it unset"),
+        ("JAX_DEFAULT_DEVICE", "x", "JAX stops for it; leave JAX_DEFAULT_DEVICE unset"),
         ("JAX_PLATFORMS", "foo", "Unable to initialize backend 'foo'.*; set JAX_PLATFORMS=cpu, or leave it unset"),
         ("JAX_ENABLE_X64", "maybe", "JAX knows no such value; leave JAX_ENABLE_X64 unset"),
     ],

@@ -69,6 +69,7 @@ def test_data_sets_without_a_verdict_are_no_negative_results(found, nothing):
     doubted = found | {"structure": found["structure"] | {"p_value": 0.004}, "sha256": "a"}
     lost = nothing | {"p_value": math.nan, "log_p_value": math.nan, "name": "lost", "sha256": "b"}
     assert said(doubted, lost)["outcome"] == "No verdict is given on any of 2 data sets: see the warnings."
+    assert "published order of the only data set with a verdict: quiz. If" in said(doubted, lost, found)["outcome"]
     outcome = said(doubted, lost, nothing)["outcome"]
     assert outcome.startswith("No dependence of the model on the published order of 1 data set was found")
     assert outcome.endswith("No verdict is given on 2 of 3 data sets: see the warnings.")
@@ -202,3 +203,11 @@ def test_orders_that_are_one_text_to_the_model(found):
 )
 def test_p_values_in_words(p, log_p, words):
     assert format_p_value(p, log_p) == words
+
+
+@pytest.mark.parametrize("level", [0.05, 0.1, 0.025, 1e-4, 0.2, 1 / 3])
+def test_a_p_value_stands_on_its_side_of_the_level(level):
+    for p in (level, level * (1 + 1e-9), level * (1 - 1e-9), level * 1.004, np.nextafter(level, 1)):
+        assert (float(format_p_value(p, level=level)) <= level) == (p <= level)
+        assert (float(format_p_value(p, np.log(p), level)) <= level) == (p <= level)
+    assert format_p_value(0.0, -1e4, level=level) == format_p_value(0.0, -1e4)

@@ -1651,6 +1651,34 @@ TOKEN_SCORES = (
 
 DEVICES = (
     Fault(
+        "arrays: a fork computes",
+        "tdd/validate/arrays.py",
+        "if number != (_first_process or [number])[0]:",
+        "if number == 0:",
+        ("tests/procedures/test_odd_values.py",),
+    ),
+    Fault(
+        "input error: control characters",
+        "tdd/validate/__init__.py",
+        "super().__init__(printable(str(message)))",
+        "super().__init__(str(message))",
+        ("tests/procedures/test_odd_values.py",),
+    ),
+    Fault(
+        "paraphrasers: a length of many digits is none",
+        "tdd/audit/paraphrasers.py",
+        "return text.isdecimal() and text.isascii()",
+        "return text.isdecimal() and text.isascii() and len(text) < 16",
+        ("tests/audit/test_paraphrase.py",),
+    ),
+    Fault(
+        "ptdi: a program for every pair of sizes",
+        "tdd/procedures/ptdi.py",
+        "scores, *traced, coarse=True)",
+        "scores, *traced)",
+        ("tests/procedures/test_common_sizes.py",),
+    ),
+    Fault(
         "platforms: a quotient is corrected once",
         "kernels/platforms.py",
         "_STEPS = 4\n",

@@ -27,6 +27,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUPPORT = ROOT / "tests" / "support"
 DEMO = ROOT / "tdd" / "demo"
+INSIDE = pathlib.Path(__file__).with_name("hostile_inputs.py")
 
 PROCESSOR_S, WALL_S, BYTES = 30, 180, 2 << 30
 ENDS = (0, 2, 3)
@@ -93,11 +94,11 @@ class Ended:
         return ""
 
 
-def started(words, cwd, before=None):
+def started(words, cwd, before=None, more=()):
     """A process whose error stream is read when it has ended."""
     return subprocess.Popen(
-        words, cwd=cwd, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        preexec_fn=before, start_new_session=True,
+        words, cwd=cwd, env={**_ENVIRONMENT, **dict(more)}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, preexec_fn=before, start_new_session=True,
     )  # fmt: skip
 
 
@@ -359,14 +360,35 @@ def changed_gguf(raw, spots, rng):
 def gguf(trials, folder, seeds=40, each=25):
     """Lengths, counts, offsets, types and numbers out of range, truncated files, overlapping tensors, odd names."""
     for seed in range(seeds):
-        words = [sys.executable, __file__, "--inside-gguf", str(folder), str(seed), str(each)]
-        done = subprocess.run(words, env=_ENVIRONMENT, capture_output=True, text=True, check=False)
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
-        for line in lines:
-            trials.note(line["name"], line.get("wrong", ""), refused="refused" in line, seconds=line["seconds"],
-                        size=line["size"])  # fmt: skip
-        if len(lines) < each:
-            trials.note(f"seed {seed}, trial {len(lines)}", f"status {done.returncode}: {done.stderr[-300:]}")
+        lines_of(trials, [__file__, "--inside-gguf", str(folder), str(seed), str(each)], seed, each)
+
+
+def lines_of(trials, words, seed, each):
+    """Enter the trials that a child process prints, a line of JSON each."""
+    done = subprocess.run([sys.executable, *words], env=_ENVIRONMENT, capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    for line in lines:
+        trials.note(line["name"], line.get("wrong", ""), refused="refused" in line, seconds=line["seconds"],
+                    size=line["size"])  # fmt: skip
+    if len(lines) < each:
+        trials.note(f"seed {seed}, trial {len(lines)}", f"status {done.returncode}: {done.stderr[-300:]}")
+
+
+INPUTS = {"models": (30, 15), "tables": (6, 50), "services": (3, 80), "numbers": (3, 300), "paths": (2, 100),
+          "images": (3, 60), "fork": (1, 20), "shapes": (1, 2_000)}  # fmt: skip
+"""Kinds of hostile_inputs.py: children, and trials of each."""
+
+
+def inputs(kind):
+    """The function of a kind that hostile_inputs.py has."""
+
+    def run(trials, folder):
+        for seed in range(INPUTS[kind][0]):
+            words = [str(INSIDE), kind, str(folder), str(seed), str(INPUTS[kind][1])]
+            lines_of(trials, words, seed, INPUTS[kind][1])
+
+    run.__doc__ = f"See inside_{kind} in hostile_inputs.py."
+    return run
 
 
 # Links out of folders
@@ -731,8 +753,57 @@ def limits(trials, folder):
             trials.ended(f"{name} {value:,}", done, done.wrong() or wrong)
 
 
-KINDS = {"gguf": gguf, "links": links, "together": together, "threads": threads, "shards": shards, "ray": ray,
-         "flips": flips, "disk": disk, "killed": killed, "limits": limits}  # fmt: skip
+def environment(trials, folder):
+    """Variables of JAX, of XLA and of this package with odd values, each in a process of its own."""
+    expected = straight(folder)
+    values = {
+        "JAX_PLATFORMS": ("foo", "cuda", "tpu", "cpu,foo", ",", "CPU", "\x1b[2J"),
+        "JAX_ENABLE_X64": ("maybe", "1", "2", ""),
+        "JAX_NUM_CPU_DEVICES": ("abc", "0", "-1", "3", "1e9"),
+        "JAX_DEFAULT_MATMUL_PRECISION": ("foo", "float32"),
+        "JAX_COMPILATION_CACHE_DIR": ("/dev/null", "/proc", "\udcff"),
+        "TDD_CACHE_DIR": ("/dev/null", "/proc/x", "x" * 300),
+        "JAX_DEBUG_NANS": ("maybe", "1"),
+        "JAX_DISABLE_JIT": ("x",),
+        "JAX_TRACEBACK_FILTERING": ("foo",),
+        "COLUMNS": ("x", "-1", "10"),
+        "JAX_THREEFRY_PARTITIONABLE": ("x",),
+        "JAX_LOG_COMPILES": ("x",),
+        "JAX_DEFAULT_DTYPE_BITS": ("7",),
+        "JAX_DEFAULT_DEVICE": ("x",),
+        "HOME": ("/dev/null", "/nowhere"),
+        "TMPDIR": ("/nowhere",),
+        "LANG": ("xx_XX", "C"),
+        "LC_ALL": ("C", "x"),
+        "TERM": ("", "x\x1b"),
+        "PYTHONIOENCODING": ("ascii", "latin-1", "utf-16"),
+        "PYTHONWARNINGS": ("error",),
+        "PYTHONOPTIMIZE": ("2",),
+        "PYTHONHASHSEED": ("7",),
+    }
+    for name, given in values.items():
+        for number, value in enumerate(given):
+            out = f"{name}-{number}"
+            done = ended(started([sys.executable, "-m", "tdd", *audit(out)], folder, more={name: value}))
+            alike = done.status in (0, 3) and name != "JAX_ENABLE_X64"  # another precision
+            wrong = same(folder / out, expected) if alike else ""
+            trials.ended(f"{name}={value[:30]!r}", done, done.wrong() or wrong)
+
+
+KINDS = {
+    **{kind: inputs(kind) for kind in INPUTS},
+    "environment": environment,
+    "gguf": gguf,
+    "links": links,
+    "together": together,
+    "threads": threads,
+    "shards": shards,
+    "ray": ray,
+    "flips": flips,
+    "disk": disk,
+    "killed": killed,
+    "limits": limits,
+}
 
 
 def main(arguments):

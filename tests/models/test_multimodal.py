@@ -147,6 +147,11 @@ def test_keys_that_nothing_reads(tmp_path):
         ("qwen2_vl", {"hidden_act": "mish"}, "hidden_act='mish' is not supported"),
         (
             "qwen3_vl",
+            {"text_config": {**CONFIGURATIONS["qwen3_vl"]["text_config"], "model_type": "llama"}},
+            "text_config has model_type 'llama', but the decoder of qwen3_vl is 'qwen3_vl_text'",
+        ),
+        (
+            "qwen3_vl",
             {"text_config": {**CONFIGURATIONS["qwen3_vl"]["text_config"], "use_sliding_window": True}},
             "text_config of .* has use_sliding_window=True, which changes",
         ),

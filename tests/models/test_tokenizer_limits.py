@@ -39,6 +39,14 @@ def test_what_lengthens_a_text_without_bound_is_refused(name, tmp_path):
         read_tokenizer(tmp_path)
 
 
+@pytest.mark.parametrize("value", ["", "x", [], {"a": 1}, True])
+def test_a_longest_text_that_is_no_number_is_refused(value, tmp_path):
+    written(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": value}))
+    with pytest.raises(InputError, match=r"model_max_length=.*, which is no number"):
+        read_tokenizer(tmp_path)
+
+
 def test_a_template_of_many_tokens_is_refused(tmp_path):
     template = processors.TemplateProcessing(single="[B] " * 1001 + "$A", special_tokens=[("[B]", 1)])
     with pytest.raises(InputError, match=r"its post_processor can add 1,002 tokens to a text"):

@@ -89,3 +89,15 @@ def test_common_sizes():
     sizes = [common_size(n) for n in range(5000)]
     assert all(n <= size <= max(64, 9 * n / 8 + 1) for n, size in enumerate(sizes))
     assert len(set(sizes)) == 1 + 8 * 6 + 2  # up to 4096, and 4608 and 5120
+
+
+def test_two_samples_meet_in_few_programs():
+    """200 calls of new sizes need no program beyond the first of each pair of coarse sizes."""
+    program = importlib.import_module("tdd.procedures.ptdi")._ptdi
+    before, rng = program._cache_size(), np.random.default_rng(0)
+    for n, m in rng.integers(10, 1_000, (200, 2)):
+        tdd.ptdi(*samples(n, m), alpha=0.2)
+    assert program._cache_size() - before <= 9
+    assert [common_size(n, coarse=True) for n in (1, 64, 65, 1_000, 4_097, 65_536, 65_537)] == [
+        64, 64, 256, 1_024, 8_192, 65_536, 73_728,
+    ]  # fmt: skip

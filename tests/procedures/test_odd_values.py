@@ -2,6 +2,9 @@
 
 import decimal
 import fractions
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -50,6 +53,67 @@ def test_odd_values_are_refused_in_one_line(call):
         with pytest.raises(tdd.InputError) as raised:
             CALLS[call](value)
         assert "\n" not in str(raised.value), kind
+
+
+@pytest.mark.parametrize("name", ["fdp_bounds", "conformal_e_values", "conformal_p_values"])
+def test_lists_of_unequal_lengths_are_refused(name):
+    more = {"alpha": 0.1} if name == "conformal_e_values" else {}
+    with pytest.raises(tdd.InputError, match="calibration must be"):
+        getattr(tdd, name)([1.0, [2.0, 3.0]], [0.5], null="nonmember", **more)
+
+
+def test_a_message_is_one_printable_line():
+    with pytest.raises(tdd.InputError) as raised:
+        tdd.bh([0.1], alpha=np.zeros((2, 2, 2)))
+    assert str(raised.value).isprintable()
+    assert str(tdd.InputError("a\x1b[2J\nb")) == r"a\x1b[2J\nb"
+
+
+FORKED = """
+import multiprocessing, numpy as np, tdd, tdd.study
+from tdd.models.checkpoint import load
+from tdd.demo.data import demo_files
+
+def work(name, queue):
+    try:
+        CALLS[name]()
+        queue.put("computed")
+    except tdd.InputError as error:
+        queue.put(str(error))
+
+place, scores = demo_files().checkpoint, np.arange(40) / 40
+CALLS = {
+    "bh": lambda: tdd.bh(scores, 0.1), "combine": lambda: tdd.combine_p_values(scores, method="fisher"),
+    "ptdi": lambda: tdd.ptdi(scores, scores, alpha=0.1), "load": lambda: load(place),
+    "score": lambda: tdd.score(place, ["an owl"], "loss", progress=False),
+    "study": lambda: tdd.study.run(tdd.study.NormalShift(20, 20), ["ptdi"], alphas=[0.1], repetitions=8),
+}
+context = multiprocessing.get_context("fork")
+for turn in range(2):
+    for name in CALLS:
+        if turn == 0 and name != "bh":
+            continue
+        queue = context.SimpleQueue()
+        child = context.Process(target=work, args=(name, queue))
+        child.start()
+        child.join(60)
+        print(turn, name, "hangs" if child.exitcode is None else queue.get())
+        child.kill()
+    tdd.bh(scores, 0.1)
+"""
+
+
+def test_a_fork_of_a_process_that_computed_is_refused():
+    """Before its parent computes a child may compute; afterwards JAX would wait for ever in it."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, env=environment
+    )
+    first, *after = done.stdout.splitlines()
+    assert first == "0 bh computed", done.stderr
+    assert len(after) == 6
+    for line in after:
+        assert "this process is a fork of one that has used JAX" in line
 
 
 def test_what_is_a_number_counts_as_one():

@@ -95,6 +95,16 @@ def test_the_command_line_of_a_run():
     assert command_of(words) == "tdd audit 'a b' --reference=r --candidates x.jsonl,y.jsonl --score loss"
 
 
+def test_folders_of_one_name_are_told_apart(tmp_path, monkeypatch):
+    for place in ("one/step/model", "two/step/model", "other"):
+        (tmp_path / place).mkdir(parents=True)
+    a, b, c = (str(tmp_path / place) for place in ("one/step/model", "two/step/model", "other"))
+    assert command_of(["tdd", "checkpoints", a, b, c]) == "tdd checkpoints one/step/model two/step/model other"
+    assert command_of(["tdd", "checkpoints", a, a, c]) == "tdd checkpoints model model other"
+    monkeypatch.chdir(tmp_path / "one")
+    assert command_of(["tdd", "x", "./step/model", b]) == "tdd x one/step/model two/step/model"
+
+
 def test_a_run_that_is_sent_tells_no_folder(tmp_path, capsys):
     secret = tmp_path / "secret"
     secret.mkdir()

@@ -10,7 +10,7 @@ report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, dem
   _BY_KNOCKOFFS 1, _GLOSSARY 8, _ADJUSTED 2, _KNOCKOFF 1, _GCR 1, _AUC 1, _OF_TRUTH 2, _proportion 1, _OF_MODELS 1,
   _BY_THRESHOLD 1, _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1
 report/audit_plots.py: bounds 1
-report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 7, exchange_report 3, log_probs_report 8, _facts 4, _setting_rows 1,
+report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 7, exchange_report 3, log_probs_report 9, _facts 4, _setting_rows 1,
   _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 3, _test_table 2, _shard_table 1, _OF_SEVERAL 1,
   _decision 1, _TESTS 5, _how_to_read 7, _JOINT 1, _CONTROL 1
 report/exchange_plots.py: draw 3, draw_shards 3, _overview 2, _shard_legend 2, _looks 1
@@ -49,10 +49,10 @@ audit/samples.py: SampleItems 1
 exchange/data.py: Shards 2
 exchange/run.py: run_exchange 1
 exchange/structure.py: sortedness 1
-exchange/summary.py: _SEEN 4, _FIELD 1, outcome 3, run_warnings 4, open_points 9, _outcome_of_one 5, _of_copies 2,
+exchange/summary.py: _SEEN 4, _FIELD 1, outcome 5, run_warnings 4, open_points 9, _outcome_of_one 5, _of_copies 2,
   _of_test 3, _of_reach 5, _of_tokens 1, _of_control 1
 probe/benchmark.py: Leak 1
-probe/folder.py: _ALWAYS 2, read_state 1, _outcome 9, _open_points 5, _OF_ORDER 2
+probe/folder.py: _ALWAYS 2, read_state 1, _outcome 10, _open_points 5, _OF_ORDER 2
 probe/gradients.py: _check_example_loss 1
 probe/inputs.py: _read_role 1, _check_distinct 5
 probe/probe.py: Probe 3

@@ -131,6 +131,9 @@ def test_zstandard(tmp_path, monkeypatch):
     frames = [pyarrow.compress(b"".join(half), codec="zstd", asbytes=True) for half in (lines[:2], lines[2:])]
     path.write_bytes(b"".join(frames))
     assert load_texts(path).texts == TEXTS
+    skipped = b"\x5a\x2a\x4d\x18\x03\x00\x00\x00abc"  # a frame of the user's own, which readers pass over
+    path.write_bytes(skipped * 2 + skipped.join(frames) + skipped)
+    assert load_texts(path).texts == TEXTS
     path.write_bytes(b"".join(frames)[:-4])
     assert "a.jsonl.zst: cannot be read: Truncated compressed stream" in message(path)
     monkeypatch.setattr("tdd.texts.compressed.LARGEST_DECOMPRESSED", 10_000)

@@ -88,6 +88,12 @@ def text_part(config: Mapping[str, Any]) -> dict[str, Any]:
     part = {"model_type": model.text, **within}
     if part["model_type"] == config["model_type"]:
         part["model_type"] = model.text
+    own = {model.text, model.text.removesuffix("_vl_text"), model.text.removesuffix("_5_vl_text")}
+    if model.text in _QWEN and part["model_type"] not in own:
+        raise InputError(
+            f"text_config has model_type {part['model_type']!r}, but the decoder of {config['model_type']} is "
+            f"{model.text!r}; the two parts do not belong together"
+        )
     tied = "tie_word_embeddings"
     return {**part, tied: config[tied]} if tied in config else part
 
