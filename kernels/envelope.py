@@ -93,7 +93,7 @@ def fit(
     tests = jnp.sum(valid, dtype=jnp.int32)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
     at_most = ranks.up_to(jnp.where(valid, rank, max_rank + 1), max_rank + 1)
-    candidates = envelope_anchor.candidates(at_most, num_calibration, grid, neighbours)
+    candidates = envelope_anchor.candidates(at_most, num_calibration, grid, neighbours, max_tests=rank.shape[0])
     anchors, anchor, fitted = candidates.anchors, candidates.chosen, candidates.fitted
     dtype = jnp.result_type(float)
     slopes = jnp.where(candidates.qualified, envelope_anchor.slope(anchors, num_calibration, dtype), jnp.inf)
@@ -114,7 +114,7 @@ def fit(
         slope,
         anchors.numerator.astype(dtype) / anchors.denominator.astype(dtype),
         slopes,
-        anchors.above,
+        anchors.above.astype(jnp.int32),
         fitted,
         jnp.where(fitted, pi0, 1),
         anchor,

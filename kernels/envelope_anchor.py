@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tdd.kernels import lattice, stepup_parts
 
@@ -26,15 +27,18 @@ _Factors = tuple[Any, ...]
 
 
 class Anchor(NamedTuple):
-    """The integers behind a grid point tau = numerator/denominator; its slope is q C (n+1)/(N D + s C (n+1))."""
+    """The integers behind a grid point tau = numerator/denominator; its slope is q C (n+1)/(N D + s C (n+1)).
+
+    Counts and the fraction are as narrow as their bounds allow (`lattice.narrow`); one more item fits, and s (n+1) fits
+    what D does.
+    """
 
     limit: jax.Array  # [] int32, the largest rank with P <= tau
-    above: jax.Array  # [] int32, N = #{P > tau}
-    # [] int32, C = #{tau < P <= r_(k)}, r_(k) the k-th smallest p-value above tau, k = ceil(sqrt(N)) or as given
-    near: jax.Array
-    distance: jax.Array  # [] int32, D = q (n+1) (r_(k) - tau)
-    numerator: jax.Array  # [] int32, s
-    denominator: jax.Array  # [] int32, q
+    above: jax.Array  # [] N = #{P > tau}
+    near: jax.Array  # [] C = #{tau < P <= r_(k)}, r_(k) the k-th smallest p-value above tau, k = ceil(sqrt(N)) or given
+    distance: jax.Array  # [] D = q (n+1) (r_(k) - tau)
+    numerator: jax.Array  # [] s
+    denominator: jax.Array  # [] q
 
 
 class Candidates(NamedTuple):
@@ -49,7 +53,12 @@ class Candidates(NamedTuple):
 
 
 def candidates(
-    at_most: jax.Array, num_calibration: Any, grid: Sequence[Any], neighbours: jax.Array | None = None
+    at_most: jax.Array,
+    num_calibration: Any,
+    grid: Sequence[Any],
+    neighbours: jax.Array | None = None,
+    *,
+    max_tests: int = 2**30,
 ) -> Candidates:
     """Measure the density of the p-values just above every grid point, and choose one.
 
@@ -58,6 +67,7 @@ def candidates(
       num_calibration: [] n.
       grid: Static candidates tau in (0, 1), taken as exact fractions.
       neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
+      max_tests: Static upper bound of m; a small one saves digits (`lattice.narrow`).
 
     Raises ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
     2^31/max_rank.
@@ -67,15 +77,18 @@ def candidates(
     numerators, common = _common_denominator(grid, max_rank)
     start, q = jnp.asarray(numerators, jnp.int32), jnp.int32(common)
     limit = start * points // q
+    at_most = lattice.narrow(at_most, max_tests + 1)
     below = at_most[limit]
     above = at_most[max_rank] - below
     k = _ceil_sqrt(above) if neighbours is None else jnp.clip(jnp.asarray(neighbours)[above], 1, jnp.maximum(above, 1))
     kth = jnp.searchsorted(at_most, below + k, side="left").astype(jnp.int32)  # r_(k) (n+1)
     near = at_most[jnp.minimum(kth, max_rank)] - below
-    anchors = Anchor(limit, above, near, kth * q - start * points, start, jnp.full_like(start, q))
+    fraction = (lattice.narrow(part, common) for part in (start, jnp.full_like(start, q)))
+    distance = lattice.narrow(kth * q - start * points, common * (max_rank + 1))
+    anchors = Anchor(limit, above, near, distance, *fraction)
     qualified = above >= _FEWEST
     fitted = jnp.any(qualified)
-    chosen = _smallest_slope(anchors, qualified, points)
+    chosen = _smallest_slope(anchors, qualified, points, common * max_rank)
     return Candidates(anchors, qualified, fitted, chosen._replace(limit=jnp.where(fitted, chosen.limit, points)))
 
 
@@ -92,10 +105,9 @@ def line_scale(anchor: Anchor, fitted: jax.Array, num_calibration: Any, num_test
 
     Returns: Numerator and denominator factors, (1 + N) q C over N D; m over n + 1 where not `fitted` [].
     """
-    one = jnp.int32(1)
     points, tests = jnp.asarray(num_calibration, jnp.int32) + 1, jnp.asarray(num_tests, jnp.int32)
-    numerator = ((1 + anchor.above, tests), (anchor.denominator, one), (anchor.near, one))
-    denominator = ((anchor.above, points), (anchor.distance, one))
+    numerator = ((1 + anchor.above, tests.astype(anchor.above.dtype)), (anchor.denominator, 1), (anchor.near, 1))
+    denominator = ((anchor.above, points), (anchor.distance, 1))
     return (
         tuple(jnp.where(fitted, factor, otherwise) for factor, otherwise in numerator),
         tuple(jnp.where(fitted, factor, otherwise) for factor, otherwise in denominator),
@@ -120,6 +132,7 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
     """
     dtype = jnp.result_type(float)
     start = anchor.numerator * (jnp.asarray(num_calibration, jnp.int32) + 1)  # below 2^31: q·max_rank is
+    start = start.astype(anchor.distance.dtype)
 
     def passes(count: jax.Array) -> jax.Array:
         if lattice.is_exact(level):
@@ -139,8 +152,8 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
     quotient = jnp.where(jnp.isnan(quotient), 0, quotient)
     guess = jnp.clip(jnp.floor(quotient), 0, above).astype(jnp.int32)
     low, high = jnp.maximum(guess - _REACH, 0), jnp.minimum(guess + _REACH, anchor.above)
-    low = jnp.where(passes(low), low, 0)
-    high = jnp.where(passes(high + 1), anchor.above, high)
+    above_low, above_high = passes(jnp.stack([low, high + 1]))
+    low, high = jnp.where(above_low, low, 0), jnp.where(above_high, anchor.above, high)
 
     def halve(bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = bounds
@@ -179,14 +192,18 @@ def _ceil_sqrt(count: jax.Array) -> jax.Array:
     return root
 
 
-def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array) -> Anchor:
-    """The qualified anchor of the smallest slope, the first of equals: q/slope = s + N D/(C (n+1)), exactly."""
+def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array, most: int) -> Anchor:
+    """The qualified anchor of the smallest slope, the first of equals: q/slope = s + N D/(C (n+1)), exactly.
+
+    `most` is a static upper bound of q (n+1).
+    """
 
     def larger(one: Anchor, other: Anchor) -> jax.Array:
         """q/slope of the one above that of the other."""
+        starts = [lattice.narrow(anchor.numerator * points, most) for anchor in (one, other)]
         return ~_sum_le(
-            ((one.numerator * points, one.near, other.near), (one.above, one.distance, other.near)),
-            ((other.numerator * points, other.near, one.near), (other.above, other.distance, one.near)),
+            ((starts[0], one.near, other.near), (one.above, one.distance, other.near)),
+            ((starts[1], other.near, one.near), (other.above, other.distance, one.near)),
         )
 
     def meet(i: jax.Array, best: tuple[Anchor, jax.Array]) -> tuple[Anchor, jax.Array]:
@@ -206,8 +223,8 @@ def _sum_le(left: Sequence[_Factors], right: Sequence[_Factors]) -> jax.Array:
 
 def _add(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:
     """Sum of two numbers in base 2^16, least significant digit first."""
-    out, carry = [], jnp.uint32(0)
-    for a, b in zip_longest(left, right, fillvalue=jnp.uint32(0)):
+    out, carry = [], np.uint32(0)
+    for a, b in zip_longest(left, right, fillvalue=np.uint32(0)):
         total = a + b + carry
         out.append(total & jnp.uint32(0xFFFF))
         carry = total >> 16

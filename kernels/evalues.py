@@ -140,7 +140,8 @@ def average(e_values: jax.Array) -> jax.Array:
 def _allowed_rank(level: lattice.Level, rejected: jax.Array, n: jax.Array, m: jax.Array, bound: int) -> jax.Array:
     """The largest rank r in 0..bound with r·m <= alpha·rejected·(n + 1)."""
     if lattice.is_exact(level):
-        return lattice.floor_ratio((level.numerator, rejected, n + 1), (level.denominator, m), bound)
+        points = lattice.narrow(n + 1, bound)
+        return lattice.floor_ratio((level.numerator, rejected, points), (level.denominator, m), bound)
     dtype = jnp.result_type(float)
     allowed = stepup_parts.critical(level, dtype) * rejected.astype(dtype)
     quotient = allowed * (n + 1).astype(dtype) / jnp.maximum(m, 1).astype(dtype)

@@ -30,6 +30,7 @@ def bh_cut(
     *,
     scale: tuple[_Factors, _Factors],
     limit: Any = None,
+    max_tests: int = 2**30,
 ) -> jax.Array:
     """The largest rank that BH on the lattice rejects.
 
@@ -38,6 +39,7 @@ def bh_cut(
       level: Exact (`lattice.as_level` of a number), its digits traced or not.
       scale: rho as in `stepup.bh_ranks`; m/(n+1) for BH.
       limit: [] int32, items of a larger rank are left out (default: none).
+      max_tests: Static upper bound of their number; a small one saves digits.
 
     Returns: [] int32, 0 where nothing is rejected; `rank <= cut` is `stepup.bh_ranks(...).reject`.
     Raises ValueError: a level that is only known as a float.
@@ -51,12 +53,14 @@ def bh_cut(
 
     def allowed(k: jax.Array) -> jax.Array:
         """The largest rank that k rejections allow."""
-        largest = lattice.floor_ratio((level.numerator, k, *denominator), (level.denominator, *numerator), top)
+        some = lattice.narrow(k, max_tests)
+        largest = lattice.floor_ratio((level.numerator, some, *denominator), (level.denominator, *numerator), top)
         return jnp.minimum(largest, limit)
 
     def directly(zero: jax.Array) -> jax.Array:
         every, rejected = jnp.arange(top + 1, dtype=jnp.int32) + zero, at_most + zero
-        passes = lattice.product_le((every, level.denominator, *numerator), (level.numerator, rejected, *denominator))
+        places, some = lattice.narrow(every, top), lattice.narrow(rejected, max_tests)
+        passes = lattice.product_le((places, level.denominator, *numerator), (level.numerator, some, *denominator))
         return jnp.max(jnp.where(passes & (every <= limit), rejected, 0))
 
     start = _from_above(at_most, level, numerator, denominator, limit)
@@ -64,7 +68,9 @@ def bh_cut(
     return jnp.where(count > 0, allowed(count), 0)
 
 
-def jecs_cuts(at_most: jax.Array, num_calibration: Any, levels: lattice.Level, grid: Sequence[Any]) -> jax.Array:
+def jecs_cuts(
+    at_most: jax.Array, num_calibration: Any, levels: lattice.Level, grid: Sequence[Any], *, max_tests: int = 2**30
+) -> jax.Array:
     """The largest rank that JECS selects, at several levels on one envelope.
 
     Guarantee: As `envelope.fit`; asymptotic.
@@ -74,13 +80,13 @@ def jecs_cuts(at_most: jax.Array, num_calibration: Any, levels: lattice.Level, g
     Returns: [A] int32, 0 where nothing is selected; `rank <= cut` is `envelope.adaptive_bh(...).reject`.
     References: JECS, eq. 13-17 and appendix D.1.
     """
-    candidates = envelope_anchor.candidates(at_most, num_calibration, grid)
+    candidates = envelope_anchor.candidates(at_most, num_calibration, grid, max_tests=max_tests)
     anchor = candidates.chosen
     scale = envelope_anchor.line_scale(anchor, candidates.fitted, num_calibration, at_most[-1])
     on_line = at_most[anchor.limit]
 
     def one(level: lattice.Level) -> jax.Array:
-        line = bh_cut(at_most, level, scale=scale, limit=anchor.limit)
+        line = bh_cut(at_most, level, scale=scale, limit=anchor.limit, max_tests=max_tests)
         tail = envelope_anchor.largest_tail_count(level, anchor, num_calibration, on_line)
         last = jnp.searchsorted(at_most, on_line + tail, side="right").astype(jnp.int32) - 1
         # Whole tie groups of the tail up to the cut; if there are any, everything on the line passes too.

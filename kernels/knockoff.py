@@ -303,9 +303,9 @@ def first_place(along: Path, level: lattice.Level, offset: int = 1, num_knockoff
         raise ValueError(f"num_knockoffs must be at least 1, got {num_knockoffs!r}")
     selections = jnp.maximum(along.favourable, 1)
     if lattice.is_exact(level):
-        passes = lattice.product_le(
-            (offset + along.against, level.denominator), (level.numerator, num_knockoffs, selections)
-        )
+        most = 1 + along.start.shape[0]
+        estimate, selected = lattice.narrow(offset + along.against, most), lattice.narrow(selections, most)
+        passes = lattice.product_le((estimate, level.denominator), (level.numerator, num_knockoffs, selected))
     else:
         dtype = along.cut.dtype
         value = stepup_parts.critical(level, dtype)

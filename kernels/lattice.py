@@ -9,6 +9,8 @@ below 2^30 under JAX's default 32-bit types, on every backend.
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import reduce
 from itertools import zip_longest
@@ -28,8 +30,8 @@ class Level(NamedTuple):
     """A level alpha in (0, 1), as an exact fraction where it is known as one."""
 
     value: Any  # [] alpha in floating point
-    numerator: Any  # [] int32 a of alpha = a/b; a static 0 where alpha is only known as a float
-    denominator: Any  # [] int32 b; a static 1 where alpha is only known as a float
+    numerator: Any  # [] integer a of alpha = a/b; a static 0 where alpha is only known as a float
+    denominator: Any  # [] integer b; a static 1 where alpha is only known as a float
     below32: Any  # [] the largest float32 that is <= alpha, both as the fraction and as it was given
     above32: Any  # [] the smallest float32 that is > alpha, likewise
     below64: Any  # [] as `below32` in float64
@@ -62,7 +64,8 @@ def as_level(alpha: Any) -> Level:
         # Above alpha also where alpha is rounded to this type before it is compared.
         bounds += [below, np.nextafter(above, dtype(2))]
     value = np.asarray(float(exact), jnp.result_type(float))
-    return Level(value, np.int32(exact.numerator), np.int32(exact.denominator), *bounds)
+    integer = np.uint16 if exact.denominator < 2**16 else np.int32
+    return Level(value, integer(exact.numerator), integer(exact.denominator), *bounds)
 
 
 def is_exact(level: Level) -> bool:
@@ -88,27 +91,44 @@ def settle(reject: jax.Array, adjusted: jax.Array, level: Level) -> jax.Array:
 def product_le(left: tuple[Any, ...], right: tuple[Any, ...]) -> jax.Array:
     """True if the product of `left` is at most the product of `right`, exactly, element by element.
 
-    Factors are non-negative integers below 2^31, scalars or arrays that broadcast against all others.
+    Factors are non-negative integers below 2^31, scalars or arrays that broadcast against all others. Numbers of the
+    host and arrays of 8 or 16 bits (`narrow`) cost less: products that fit 32 bits are compared as they are.
     Cost: O(len^2) integer operations an element.
     """
-    return digits_le(digits(left), digits(right))
+    words = [_joined(factors) for factors in (left, right)]
+    if len(words[0]) == len(words[1]) == 1:
+        return jnp.asarray(words[0][0].value <= words[1][0].value)
+    return digits_le(*map(_digits, words))
+
+
+def narrow(value: Any, most: int) -> Any:
+    """An integer array that holds 0..`most` (static), in the smallest unsigned type that can; a host's number as is."""
+    if isinstance(value, (int, np.integer)):
+        return value
+    for dtype in (jnp.uint8, jnp.uint16):
+        if most <= jnp.iinfo(dtype).max:
+            return jnp.asarray(value).astype(dtype)
+    return value
 
 
 def floor_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: int) -> jax.Array:
     """The largest integer t in 0..bound with t·prod(denominator) <= prod(numerator), exactly: [] int32.
 
     Factors are non-negative integers below 2^31, scalars (batch with `jax.vmap`); a zero in the denominator makes the
-    answer `bound`, which is static and below 2^30.
+    answer `bound`, which is static and below 2^30. Numbers of the host are divided there.
     """
+    if all(isinstance(factor, (int, np.integer)) for factor in (*numerator, *denominator)):
+        top, bottom = (math.prod(map(int, factors)) for factors in (numerator, denominator))
+        return jnp.int32(min(bound, top // bottom) if bottom else bound)
     candidates = _candidates(numerator, denominator, bound)
-    holds = product_le((candidates, *denominator), numerator)
+    holds = product_le((narrow(candidates, bound), *denominator), numerator)
     return jnp.max(jnp.where(holds, candidates, 0))
 
 
 def ceil_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: int) -> jax.Array:
     """The smallest t in 0..bound with prod(numerator) <= t·prod(denominator), else bound + 1; as `floor_ratio`."""
     candidates = _candidates(numerator, denominator, bound)
-    holds = product_le(numerator, (candidates, *denominator))
+    holds = product_le(numerator, (narrow(candidates, bound), *denominator))
     return jnp.min(jnp.where(holds, candidates, bound + 1))
 
 
@@ -137,31 +157,70 @@ def _simplest_fraction(alpha: Any) -> Fraction:
     return candidate
 
 
-def digits(factors: tuple[Any, ...]) -> list[jax.Array]:
-    """The product of the factors, base 2^16, least significant digit first."""
-    values = (jnp.asarray(factor).astype(jnp.uint32) for factor in factors)
-    return reduce(_multiply, ([value & jnp.uint32(0xFFFF), value >> 16] for value in values))
+class _Word(NamedTuple):
+    """An integer below 2^bits; a 1 that is static has no bits, as it adds none to a product."""
+
+    value: Any  # uint32, of NumPy where it is static
+    bits: int  # static, at most 32
 
 
-def digits_le(small: list[jax.Array], large: list[jax.Array]) -> jax.Array:
+def digits(factors: tuple[Any, ...]) -> list[Any]:
+    """The product of the factors, base 2^16, least significant digit first; without those that bounds say are 0."""
+    return _digits(_joined(factors))
+
+
+def digits_le(small: list[Any], large: list[Any]) -> jax.Array:
     """True if one number in base 2^16 is at most another."""
     less, equal = jnp.asarray(False), jnp.asarray(True)
-    for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):
+    for a, b in reversed(list(zip_longest(small, large, fillvalue=np.uint32(0)))):
         less = less | (equal & (a < b))
         equal = equal & (a == b)
     return less | equal
 
 
-def _multiply(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:
-    """Schoolbook product; digit·digit + digit + carry fits uint32 exactly."""
-    out: list[Any] = [jnp.uint32(0)] * (len(left) + len(right))
+def _word(factor: Any) -> _Word:
+    if isinstance(factor, (int, np.integer)):
+        return _Word(np.uint32(factor), 0 if factor == 1 else max(1, int(factor).bit_length()))
+    array = jnp.asarray(factor)
+    return _Word(array.astype(jnp.uint32), int(jnp.iinfo(array.dtype).max).bit_length())
+
+
+def _joined(factors: Iterable[Any]) -> list[_Word]:
+    """Factors whose product fits 32 bits in one word, the smallest first."""
+    first, *rest = sorted(map(_word, factors), key=lambda word: word.bits)
+    out = [first]
+    for word in rest:
+        if out[-1].bits + word.bits > 32:
+            out.append(word)
+        elif out[-1].bits == 0:  # times one
+            out[-1] = word
+        else:
+            out[-1] = _Word(out[-1].value * word.value, out[-1].bits + word.bits)
+    return out
+
+
+def _digits(words: list[_Word]) -> list[Any]:
+    out, bits = [], 0
+    for word in words:
+        digits = [word.value] if word.bits <= 16 else [word.value & 0xFFFF, word.value >> 16]
+        bits += word.bits
+        out = _multiply(out, digits, -(-bits // 16)) if out else digits
+    return out
+
+
+def _multiply(left: list[Any], right: list[Any], size: int) -> list[Any]:
+    """The `size` digits of a product, by the schoolbook; digit·digit + digit + carry fits uint32 exactly."""
+    out: list[Any] = []
     for j, b in enumerate(right):
-        carry = jnp.uint32(0)
-        for i, a in enumerate(left):
-            total = a * b + out[i + j] + carry
-            out[i + j] = total & jnp.uint32(0xFFFF)
-            carry = total >> 16
-        out[j + len(left)] = carry
+        carry = None
+        for i, a in enumerate(left[: size - j]):
+            parts = [a * b, *out[i + j : i + j + 1], *([] if carry is None else [carry])]
+            total = reduce(operator.add, parts)
+            ends = i + j == size - 1  # the last digit carries nothing
+            out[i + j :] = [total if ends else total & 0xFFFF, *out[i + j + 1 :]]
+            carry = None if ends else total >> 16
+        if carry is not None:
+            out.append(carry)
     return out
 
 

@@ -39,10 +39,11 @@ class Proportion(NamedTuple):
     denominator: tuple[jax.Array, ...]  # Likewise
 
 
-def none(num_calibration: Any, num_tests: Any) -> Proportion:
-    """pi0 = 1: plain BH."""
+def none(num_calibration: Any, num_tests: Any, *, max_rank: int = 2**30, max_tests: int = 2**30) -> Proportion:
+    """pi0 = 1: plain BH; small static upper bounds of n + 1 and m save digits."""
     n, m = jnp.asarray(num_calibration, jnp.int32), jnp.asarray(num_tests, jnp.int32)
-    return Proportion(jnp.ones((), jnp.result_type(float)), (m,), (n + 1,))
+    m, points = lattice.narrow(m, max_tests), lattice.narrow(n + 1, max_rank)
+    return Proportion(jnp.ones((), jnp.result_type(float)), (m,), (points,))
 
 
 def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank: int, eta: Any = 0.05) -> Proportion:
@@ -68,7 +69,8 @@ def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank:
     above = 1 + jnp.sum(valid & (rank >= n - tail + 1), dtype=jnp.int32)
     dtype = jnp.result_type(float)
     nulls = above.astype(dtype) * (n + 1).astype(dtype) / tail.astype(dtype)
-    return Proportion(nulls / jnp.maximum(m, 1).astype(dtype), (above,), (tail,))
+    null = nulls / jnp.maximum(m, 1).astype(dtype)
+    return Proportion(null, (lattice.narrow(above, 1 + rank.shape[0]),), (lattice.narrow(tail, max_rank),))
 
 
 def subtraction(
@@ -107,6 +109,10 @@ def subtraction(
     denominator = (jnp.where(some, m + 1, one), jnp.where(some, in_region, one), n + 1)
     dtype = jnp.result_type(float)
     null = (numerator[0] * numerator[1].astype(dtype)) / (denominator[0].astype(dtype) * denominator[1])
+    most, points = 1 + scores.shape[0], 1 + calibration.shape[0]
+    numerator, denominator = (
+        tuple(map(lattice.narrow, factors, (most, points, max(most, points)))) for factors in (numerator, denominator)
+    )
     return Proportion(null.astype(dtype), numerator, denominator)
 
 
@@ -176,14 +182,15 @@ def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
 
     A static eta outside (0, 1) raises ValueError; a traced one counts as 1, which errs on the safe side.
     """
-    n = jnp.asarray(num_calibration, jnp.int32)
     if isinstance(eta, jax.Array):
+        n = jnp.asarray(num_calibration, jnp.int32)
         tail = jnp.floor(eta * n * (1 + 4 * float(jnp.finfo(eta.dtype).eps))).astype(jnp.int32)
         return jnp.where((eta > 0) & (eta < 1), jnp.maximum(1, tail), jnp.maximum(1, n))
     try:
         level = lattice.as_level(eta)
     except ValueError as error:
         raise ValueError(f"eta must lie strictly between 0 and 1, got {eta!r}") from error
+    n = lattice.narrow(num_calibration, bound)
     return jnp.maximum(1, lattice.floor_ratio((level.numerator, n), (level.denominator,), bound))
 
 

@@ -249,7 +249,8 @@ def bh_ranks(
     valid = ranks.within(rank, max_rank, mask)
     num_tests = jnp.sum(valid, dtype=jnp.int32)
     num_calibration = jnp.asarray(num_calibration, jnp.int32)
-    numerator, denominator = ((num_tests,), (num_calibration + 1,)) if scale is None else scale
+    most = rank.shape[0]
+    numerator, denominator = plain_scale(num_calibration, num_tests, max_rank, most) if scale is None else scale
 
     exact = lattice.is_exact(level) and not _has_float(numerator + denominator)
 
@@ -257,7 +258,8 @@ def bh_ranks(
         """t(k), the largest rank that k rejections allow."""
         if not exact:
             return _float_rank(level, k, numerator, denominator, max_rank)
-        return lattice.floor_ratio((level.numerator, k, *denominator), (level.denominator, *numerator), max_rank)
+        rejected = lattice.narrow(k, most)
+        return lattice.floor_ratio((level.numerator, rejected, *denominator), (level.denominator, *numerator), max_rank)
 
     dtype = jnp.result_type(float)
     slots = jnp.where(valid, rank, max_rank + 1)
@@ -265,8 +267,9 @@ def bh_ranks(
     def directly(zero: jax.Array) -> jax.Array:
         every, rejected = jnp.arange(max_rank + 1, dtype=jnp.int32) + zero, ranks.up_to(slots + zero, max_rank + 1)
         if exact:
+            fewer, places = lattice.narrow(rejected, most), lattice.narrow(every, max_rank)
             allowed = lattice.product_le(
-                (every, level.denominator, *numerator), (level.numerator, rejected, *denominator)
+                (places, level.denominator, *numerator), (level.numerator, fewer, *denominator)
             )
         else:
             allowed = every <= _float_rank(level, rejected, numerator, denominator, max_rank)
@@ -285,6 +288,13 @@ def bh_ranks(
     step = parts.result(reject, adjusted, values, valid, num_tests, level)
     pi0 = rho * (num_calibration + 1).astype(dtype) / jnp.maximum(num_tests, 1).astype(dtype)
     return step._replace(null_proportion=pi0)
+
+
+def plain_scale(
+    num_calibration: Any, num_tests: Any, max_rank: int, max_tests: int
+) -> tuple[tuple[jax.Array], tuple[jax.Array]]:
+    """rho = m/(n+1) as `bh_ranks` takes it: no estimate; static upper bounds of n + 1 and m save digits."""
+    return (lattice.narrow(num_tests, max_tests),), (lattice.narrow(num_calibration + 1, max_rank),)
 
 
 def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], tuple[Any, ...]]) -> jax.Array:

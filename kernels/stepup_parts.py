@@ -84,7 +84,7 @@ def fixed_point(
     def moving(state: tuple[jax.Array, ...]) -> jax.Array:
         return (state[0] != state[1]) & (state[2] < _MAX_PASSES)
 
-    k, last, _ = jax.lax.while_loop(moving, step, (count(start), start, jnp.int32(1)))
+    k, last, _ = jax.lax.while_loop(moving, step, (start, start + 1, jnp.int32(0)))
 
     def order_items(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         return (directly((state[0] == state[1]).astype(jnp.int32)),) * 2  # the loop runs where they differ

@@ -99,7 +99,7 @@ def half_level(alpha: Any) -> Any:
     if not isinstance(alpha, lattice.Level):
         return alpha / 2
     halved = jax.tree.map(lambda field: field / 2, alpha)
-    return halved._replace(numerator=alpha.numerator, denominator=alpha.denominator * 2)
+    return halved._replace(numerator=alpha.numerator, denominator=alpha.denominator.astype(np.int32) * 2)
 
 
 _COARSE = (64, 256, 1_024, 4_096, 8_192, 16_384, 32_768, 65_536)

@@ -297,11 +297,11 @@ def _jmcs(calibration, scores, calibration_mask, mask, alpha, eta, *, rule) -> J
     if rule == "storey":
         estimate = proportions.storey(ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
     else:
-        estimate = proportions.none(n, m)
+        estimate = proportions.none(n, m, max_rank=max_rank, max_tests=scores.shape[1])
     scale = None
     if rule == "by":
         top, bottom = (jnp.asarray(table)[m] for table in harmonic(scores.shape[1]))
-        scale = ((m, top), (n + 1, bottom))
+        scale = ((*estimate.numerator, top), (*estimate.denominator, bottom))
     return JointSelection.from_step(
         **decided_by_rank(ranked, alpha, estimate, max_rank=max_rank, scale=scale),
         method=f"jmcs/{rule}",

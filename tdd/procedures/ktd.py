@@ -260,14 +260,14 @@ def _ktd(
         run_level = alpha if k == 1 else half_level(alpha)
         statistic = knockoff.derandomized_e_values(draws, run_level)
         step = (evalues.e_bh if rule == "derandomized" else evalues.closed_e_bh)(statistic, alpha)
-        highest = step.num_tests if rule == "closed" else jnp.int32(1)  # an e-value is at most m, and needs 1/(alpha r)
-        cut, scale = step.threshold, ((jnp.int32(1),), (highest,))
+        highest = step.num_tests if rule == "closed" else 1  # an e-value is at most m, and needs 1/(alpha r)
+        cut, scale = step.threshold, ((1,), (highest,))
     else:
         several = rule == "multi"
         statistic = knockoff.multi_statistics(original, knockoffs, mask=mask).statistic if several else w
         losses = k if several else 1
         step = knockoff.select(statistic, alpha, offset=offset, num_knockoffs=losses)
-        cut, scale = step.threshold, ((jnp.int32(offset),), (jnp.int32(losses),))
+        cut, scale = step.threshold, ((offset,), (losses,))
     return KnockoffSelection.from_step(
         step,
         p_values=p_values,

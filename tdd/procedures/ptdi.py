@@ -227,7 +227,7 @@ def estimated(
     """The estimate of the proportion of members; `values` are (members, calibration, scores) for the moments."""
     n, max_rank = ranked.num_calibration, calibration.shape[0] + 1
     if proportion == "none":
-        return proportions.none(n, ranked.num_tests)
+        return proportions.none(n, ranked.num_tests, max_rank=max_rank, max_tests=ranked.rank.shape[0])
     storey = functools.partial(proportions.storey, ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
     if proportion == "storey":
         return storey()

@@ -130,7 +130,11 @@ def _best_score(calibration, scores, calibration_mask, mask, alpha, key, *, null
         num_calibration=n,
         min_selections=jnp.int32(1)  # randomised e-values have no upper bound
         if key is not None
-        else stepup.min_rejections(alpha, scores.shape[1], scale=((step.num_tests,), (n + 1,))),
+        else stepup.min_rejections(
+            alpha,
+            scores.shape[1],
+            scale=stepup.plain_scale(n, step.num_tests, calibration.shape[1] + 1, scores.shape[1]),
+        ),
         method="best_score",
         null=null,
         guarantee=GUARANTEES["best_score"],
@@ -318,7 +322,7 @@ def _combined_score(
     if rule == "split":
         ranked = conformal.rank(own, test, null="member", **compared)
         num_calibration, p = ranked.num_calibration, conformal.p_values(ranked)
-        scale = ((ranked.num_tests,), (num_calibration + 1,))
+        scale = stepup.plain_scale(num_calibration, ranked.num_tests, n + 1, m)
         step = stepup.bh_ranks(ranked.rank, num_calibration, alpha, max_rank=n + 1)
         threshold = {}
     else:

@@ -254,7 +254,7 @@ def _td4eval(
     if combine == "split_weights":
         calibration_mask, weights, key = _learned(calibration, scores, calibration_mask, mask, split, key, alpha)
     n, m = (jnp.sum(real, dtype=jnp.int32) for real in (calibration_mask, mask))
-    scale = ((m,), (n + 1,))
+    scale = stepup.plain_scale(n, m, bound, scores.shape[1])
     dtype = jnp.result_type(float)
     if weights is None:
         weights = jnp.ones(num_detectors, dtype)
@@ -272,13 +272,13 @@ def _td4eval(
         p = _MERGES[combine](p_alone, axis=0)
         step = stepup.by(p, alpha)
         smallest = _MERGES[combine](jnp.full(num_detectors, 1 / (n + 1).astype(dtype)))
-        scale = ((smallest * _harmonic_number(m, scores.shape[1]), m), (jnp.int32(1),))
+        scale = ((smallest * _harmonic_number(m, scores.shape[1]), m), (1,))
     elif combine in ("best_score", "e_values", "closed_e_values"):
         # Randomised or closed e-BH may select fewer than n and m allow e-BH.
         if key is not None:
-            scale = ((jnp.int32(0),), (n + 1,))
+            scale = ((0,), scale[1])
         elif combine == "closed_e_values":
-            scale = ((jnp.int32(1),), (n + 1,))
+            scale = ((1,), scale[1])
         if combine == "best_score":
             e, weights = choose(calibration, scores, calibration_mask, mask, alpha, null="member")
         else:

@@ -261,9 +261,11 @@ def _engine(
                 "jmcs/by": ((tests, top), (points, bottom)),
             }
             cuts = [
-                joint_cuts.jecs_cuts(at_most, n, levels, grid)
+                joint_cuts.jecs_cuts(at_most, n, levels, grid, max_tests=m)
                 if name == "jecs"
-                else jax.vmap(lambda level, scale=scales[name]: joint_cuts.bh_cut(at_most, level, scale=scale))(levels)
+                else jax.vmap(
+                    lambda level, name=name: joint_cuts.bh_cut(at_most, level, scale=scales[name], max_tests=m)
+                )(levels)
                 for name in methods
             ]
             cut = jnp.stack(cuts)

@@ -128,6 +128,20 @@ STEP_UP = (
         ("tests/kernels/test_lattice.py", *_law("lattice.product_le")),
     ),
     Fault(
+        "lattice: a factor of 0 counts as 1",
+        "kernels/lattice.py",
+        "0 if factor == 1 else max(1, int(factor).bit_length())",
+        "0 if factor == 1 else int(factor).bit_length()",
+        ("tests/kernels/test_lattice.py",),
+    ),
+    Fault(
+        "lattice: products of 33 bits stay in one word",
+        "kernels/lattice.py",
+        "if out[-1].bits + word.bits > 32:",
+        "if out[-1].bits + word.bits > 33:",
+        ("tests/kernels/test_lattice.py",),
+    ),
+    Fault(
         "lattice: nothing is possible becomes the bound is possible",
         "kernels/lattice.py",
         "jnp.where(holds, candidates, bound + 1)",
@@ -196,8 +210,8 @@ KNOCKOFFS_AND_MERGES = (
     Fault(
         "knockoff: the offset is ignored",
         "kernels/knockoff.py",
-        "(offset + along.against, level.denominator), (level.numerator",
-        "(along.against, level.denominator), (level.numerator",
+        "lattice.narrow(offset + along.against, most)",
+        "lattice.narrow(along.against, most)",
         _law("knockoff.select/alpha=0.3,offset=1,k=1,continuous", "knockoff.threshold"),
     ),
     Fault(

@@ -68,6 +68,26 @@ def test_products_compare_as_integers_do(factors):
     assert 0 < sum(expected) < len(expected)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_narrow_and_static_factors_change_no_comparison(seed):
+    rng = random.Random(seed)
+    for _ in range(20):
+        sides = []
+        for _ in ("left", "right"):
+            factors = []
+            for _ in range(rng.randint(1, 4)):
+                most = 2 ** rng.choice([1, 4, 8, 9, 16, 17, 31]) - 1
+                values = [rng.choice([0, 1, most, most // 2 + 1, rng.randint(0, most)]) for _ in range(64)]
+                static = rng.random() < 0.4
+                factors.append(values[0] if static else lattice.narrow(np.array(values, np.int32), most))
+            sides.append(factors)
+        if rng.random() < 0.4:
+            sides[1] = sides[0][::-1]
+        products = [np.prod([np.broadcast_to(np.array(f, object), 64) for f in side], axis=0) for side in sides]
+        found = np.broadcast_to(lattice.product_le(*map(tuple, sides)), 64)
+        np.testing.assert_array_equal(found, products[0] <= products[1])
+
+
 @jax.jit
 @jax.vmap
 def floor_and_ceil(numerator, denominator):
