@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tdd.kernels import platforms
 
@@ -127,12 +128,15 @@ def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax
 def _search(ordered: jax.Array, queries: jax.Array, goes_on: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
     """How many numbers of a list stand before each query, those that `goes_on(number, query)` holds for."""
     size = ordered.shape[0]
-    place = jnp.zeros(queries.shape, jnp.int32)
-    for bit in reversed(range(size.bit_length())):
-        ahead = place + 2**bit
+
+    def step(place: jax.Array, distance: jax.Array) -> tuple[jax.Array, None]:
+        ahead = place + distance
         number = ordered.at[jnp.minimum(ahead, size) - 1].get(mode="promise_in_bounds")
-        place = jnp.where((ahead <= size) & goes_on(number, queries), ahead, place)
-    return place
+        return jnp.where((ahead <= size) & goes_on(number, queries), ahead, place), None
+
+    # unrolled when it is lowered: traced once
+    distances = 2 ** np.arange(size.bit_length(), dtype=np.int32)[::-1]
+    return jax.lax.scan(step, jnp.zeros(queries.shape, jnp.int32), distances, unroll=max(1, len(distances)))[0]
 
 
 def real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
