@@ -242,12 +242,14 @@ def bh_ranks(
         one of them is a float, the decision carries the tolerance of a traced level.
 
     Returns: `StepUp`; `adjusted` is min over r >= r_j of rho·r/#{ranks <= r}.
-    Raises ValueError: static alpha outside (0, 1).
+    Raises ValueError: static alpha outside (0, 1); a static n that `max_rank` does not bound.
     Cost: O(m) a pass and a scalar search; `adjusted` O(m + n), without a sort.
     """
     level = lattice.as_level(alpha)
     valid = ranks.within(rank, max_rank, mask)
     num_tests = jnp.sum(valid, dtype=jnp.int32)
+    if isinstance(num_calibration, (int, np.integer)) and num_calibration >= max_rank:
+        raise ValueError(f"max_rank={max_rank} must be at least n + 1 = {num_calibration + 1}")
     num_calibration = jnp.asarray(num_calibration, jnp.int32)
     most = rank.shape[0]
     numerator, denominator = plain_scale(num_calibration, num_tests, max_rank, most) if scale is None else scale

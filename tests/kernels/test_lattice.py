@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, stepup
 
 
 def test_a_decimal_level_is_the_fraction_that_it_looks_like():
@@ -118,3 +118,22 @@ def test_quotients_are_exact(bound):
 def test_zero_denominator_allows_everything():
     floor = jax.jit(lambda *terms: lattice.floor_ratio((terms[0],), (terms[1],), 7))
     assert [int(floor(*terms)) for terms in ((3, 0), (0, 0), (0, 5))] == [7, 7, 0]
+
+
+@pytest.mark.parametrize(("n", "m"), [(254, 255), (255, 256), (65_535, 256)])
+def test_decisions_where_a_type_of_counts_ends(n, m):
+    """BH on ranks by fractions: counts of 255, 256 and 65,536 beside their bounds."""
+    decide = jax.jit(lambda rank, level: stepup.bh_ranks(rank, n, level, max_rank=n + 1).reject)
+    level = jax.tree.map(jnp.asarray, lattice.as_level(0.5))
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        rank = rng.integers(1, 1 + [1, n // 3, n + 1, 2][seed % 4], m)
+        rank[: seed * m // 8] = n + 1
+        most = [k for k in range(1, m + 1) if sum(r * m * 2 <= k * (n + 1) for r in rank.tolist()) >= k]
+        cut = max(most, default=0) * (n + 1)
+        assert np.asarray(decide(rank.astype(np.int32), level)).tolist() == [r * m * 2 <= cut for r in rank.tolist()]
+
+
+def test_a_bound_of_ranks_below_n_is_refused():
+    with pytest.raises(ValueError, match=r"max_rank=10 must be at least n \+ 1 = 11"):
+        stepup.bh_ranks(jnp.array([1, 2]), 10, 0.1, max_rank=10)
