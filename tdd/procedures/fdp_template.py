@@ -17,6 +17,7 @@ from tdd.validate import InputError, arrays
 LARGE = 2_048
 """Calibration scores or items up to which the template is computed; beyond, the host draws."""
 _TOGETHER = 256  # draws whose counts fit a core's cache
+_A_DRAW = 0.6  # cost of a binomial draw beside that of placing a uniform
 
 
 def fdp_template(
@@ -115,12 +116,13 @@ def _drawn(
     between /= between.sum(axis=1, keepdims=True)
     cells, most = np.zeros(between.shape, np.int64), np.zeros(num_draws)
     parts = [slice(start, start + _TOGETHER) for start in range(0, num_draws, _TOGETHER)]
+    few = _cells_of_few(np.diff(ranks, prepend=0, append=n + 1) * step / (n + 1))
     bound = np.zeros((num_steps, grid.size), np.int32)
     widest = np.zeros(grid.size, np.int32)
     for index in range(num_steps):
         k = (index + 1) * step
         for part in parts:
-            cells[part] += random.multinomial(step, between[part])
+            cells[part] += _counts(random, step, between[part], few)
             if place:
                 most[part] = _deviation(np.cumsum(cells[part, :-1], axis=1, dtype=float), k, ranks, n).max(axis=1)
         top = np.full(grid.size, k)
@@ -131,6 +133,31 @@ def _drawn(
     num_nulls = step * np.arange(1, num_steps + 1, dtype=np.int32)
     value = jnp.asarray(delta, jnp.result_type(float))
     return Template(jnp.asarray(num_nulls), jnp.asarray(grid), jnp.asarray(bound), jnp.int32(n), value)
+
+
+def _cells_of_few(mean: np.ndarray) -> int:
+    """How many of the first cells hold so few uniforms that to place each costs less than a binomial draw a cell."""
+    saved = _A_DRAW * np.arange(1, mean.size + 1) - np.cumsum(mean)
+    return int(np.argmax(saved)) + 1 if saved.max() > 0 else 0
+
+
+def _counts(random: np.random.Generator, size: int, chances: np.ndarray, few: int) -> np.ndarray:
+    """[B, R] multinomial counts of `size` for chances [B, R]; the first cells by placing uniforms one by one."""
+    draws, cells = chances.shape
+    if few == 0:
+        return random.multinomial(size, chances)
+    edges = np.cumsum(chances[:, :few], axis=1)
+    total = edges[:, -1:].copy()
+    inside, found = np.full(draws, size), np.empty((draws, cells), np.int64)
+    if few < cells:
+        found[:, few - 1 :] = random.multinomial(size, np.concatenate([total, chances[:, few:]], axis=1))
+        inside = found[:, few - 1].copy()
+    rows = np.repeat(np.arange(draws), inside)
+    ends = (edges / total + np.arange(draws)[:, None]).ravel()  # one search for all rows
+    place = np.searchsorted(ends, random.random(rows.size) + rows, side="right")
+    place = np.minimum(place, few * (rows + 1) - 1)
+    found[:, :few] = np.bincount(place, minlength=draws * few).reshape(draws, few)
+    return found
 
 
 def _deviation(count: np.ndarray, k: int, rank: np.ndarray, n: int) -> np.ndarray:
