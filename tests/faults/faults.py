@@ -128,6 +128,13 @@ STEP_UP = (
         ("tests/kernels/test_lattice.py", *_law("lattice.product_le")),
     ),
     Fault(
+        "fdp_template: rows share their cells",
+        "tdd/procedures/fdp_template.py",
+        "ends = (edges / total + np.arange(draws)[:, None]).ravel()",
+        "ends = (edges[:1] / total[:1] + np.arange(draws)[:, None]).ravel()",
+        ("tests/procedures/test_fdp_template.py",),
+    ),
+    Fault(
         "lattice: a factor of 0 counts as 1",
         "kernels/lattice.py",
         "0 if factor == 1 else max(1, int(factor).bit_length())",

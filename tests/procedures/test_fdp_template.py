@@ -1,5 +1,8 @@
 """The template that the host draws for large sizes: its pieces by brute force, and where `fdp_bounds` uses it."""
 
+import itertools
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +30,28 @@ def test_the_largest_count_is_that_of_a_search(k, n):
     for deviation in [z[0].max(), *rng.choice(top, 3), *rng.uniform(z[0].max(), top.max(), 20)]:
         expected = np.where(z <= deviation, counts, 0).max(axis=0)
         np.testing.assert_array_equal(fdp_template._largest(deviation, k, rank, n), expected)
+
+
+@pytest.mark.parametrize("few", [0, 2, 4])
+def test_counts_are_multinomial_however_many_cells_are_filled_one_by_one(few):
+    """Each vector of counts by its exact probability, for every row of chances; six standard errors."""
+    chances = np.array([[0.1, 0.2, 0.3, 0.4], [0.7, 1e-9, 0.2, 0.1 - 1e-9]])
+    random, size, rounds = np.random.default_rng(few), 3, 20_000
+    found = fdp_template._counts(random, size, np.repeat(chances, rounds, axis=0), few).reshape(2, rounds, 4)
+    assert (found.sum(axis=2) == size).all()
+    for row, counts in zip(chances, found, strict=True):
+        for cells in itertools.product(range(size + 1), repeat=4):
+            if sum(cells) == size:
+                ways = math.factorial(size) / math.prod(map(math.factorial, cells))
+                chance = ways * math.prod(row**cells)
+                share = (counts == cells).all(axis=1).mean()
+                assert abs(share - chance) <= 6 * math.sqrt(chance * (1 - chance) / rounds) + 1e-6
+
+
+def test_cells_are_filled_one_by_one_where_that_costs_less():
+    assert fdp_template._cells_of_few(np.full(10, 0.01)) == 10
+    assert fdp_template._cells_of_few(np.array([0.1, 0.2, 5.0, 5.0])) == 2
+    assert fdp_template._cells_of_few(np.full(4, 30.0)) == 0
 
 
 @pytest.mark.slow("long")
