@@ -88,6 +88,12 @@ def test_narrow_and_static_factors_change_no_comparison(seed):
         np.testing.assert_array_equal(found, products[0] <= products[1])
 
 
+def test_a_product_of_33_bits_does_not_wrap():
+    third = jnp.int32(1_431_655_766)  # three times it is 2^32 + 2
+    assert not lattice.product_le((3, third), (5,))
+    assert lattice.product_le((5,), (3, third))
+
+
 @jax.jit
 @jax.vmap
 def floor_and_ceil(numerator, denominator):
