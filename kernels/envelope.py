@@ -94,7 +94,8 @@ def fit(
     points = jnp.asarray(num_calibration, jnp.int32) + 1
     at_most = ranks.up_to(jnp.where(valid, rank, max_rank + 1), max_rank + 1)
     candidates = envelope_anchor.candidates(at_most, num_calibration, grid, neighbours, max_tests=rank.shape[0])
-    anchors, anchor, fitted = candidates.anchors, candidates.chosen, candidates.fitted
+    anchors, fitted = candidates.anchors, candidates.fitted
+    anchor = jax.tree.map(lambda field: field.astype(jnp.int32), candidates.chosen)  # for items of any number
     dtype = jnp.result_type(float)
     slopes = jnp.where(candidates.qualified, envelope_anchor.slope(anchors, num_calibration, dtype), jnp.inf)
 

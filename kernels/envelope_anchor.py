@@ -100,13 +100,16 @@ def slope(anchor: Anchor, num_calibration: Any, dtype: Any) -> jax.Array:
     return denominator * weighted / (above * distance + numerator * weighted)
 
 
-def line_scale(anchor: Anchor, fitted: jax.Array, num_calibration: Any, num_tests: Any) -> tuple[_Factors, _Factors]:
+def line_scale(
+    anchor: Anchor, fitted: jax.Array, num_calibration: Any, num_tests: Any, *, max_tests: int = 2**30
+) -> tuple[_Factors, _Factors]:
     """rho = pi0·slope·m/(n+1), the scale of `stepup.bh_ranks` on the linear branch, as integer factors.
 
     Returns: Numerator and denominator factors, (1 + N) q C over N D; m over n + 1 where not `fitted` [].
     """
     points, tests = jnp.asarray(num_calibration, jnp.int32) + 1, jnp.asarray(num_tests, jnp.int32)
-    numerator = ((1 + anchor.above, tests.astype(anchor.above.dtype)), (anchor.denominator, 1), (anchor.near, 1))
+    tests = lattice.narrow(tests, max_tests)
+    numerator = ((1 + anchor.above, tests), (anchor.denominator, 1), (anchor.near, 1))
     denominator = ((anchor.above, points), (anchor.distance, 1))
     return (
         tuple(jnp.where(fitted, factor, otherwise) for factor, otherwise in numerator),

@@ -82,7 +82,7 @@ def jecs_cuts(
     """
     candidates = envelope_anchor.candidates(at_most, num_calibration, grid, max_tests=max_tests)
     anchor = candidates.chosen
-    scale = envelope_anchor.line_scale(anchor, candidates.fitted, num_calibration, at_most[-1])
+    scale = envelope_anchor.line_scale(anchor, candidates.fitted, num_calibration, at_most[-1], max_tests=max_tests)
     on_line = at_most[anchor.limit]
 
     def one(level: lattice.Level) -> jax.Array:

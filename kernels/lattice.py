@@ -182,6 +182,8 @@ def _word(factor: Any) -> _Word:
     if isinstance(factor, (int, np.integer)):
         return _Word(np.uint32(factor), 0 if factor == 1 else max(1, int(factor).bit_length()))
     array = jnp.asarray(factor)
+    if not jnp.issubdtype(array.dtype, jnp.integer):
+        array = array.astype(jnp.int32)
     return _Word(array.astype(jnp.uint32), int(jnp.iinfo(array.dtype).max).bit_length())
 
 

@@ -134,9 +134,10 @@ def _search(ordered: jax.Array, queries: jax.Array, goes_on: Callable[[jax.Array
         number = ordered.at[jnp.minimum(ahead, size) - 1].get(mode="promise_in_bounds")
         return jnp.where((ahead <= size) & goes_on(number, queries), ahead, place), None
 
-    # unrolled when it is lowered: traced once
+    # unrolled when it is lowered: traced once; the start varies over devices where either list does
     distances = 2 ** np.arange(size.bit_length(), dtype=np.int32)[::-1]
-    return jax.lax.scan(step, jnp.zeros(queries.shape, jnp.int32), distances, unroll=max(1, len(distances)))[0]
+    start = jnp.where(queries < ordered[0], 0, 0).astype(jnp.int32)
+    return jax.lax.scan(step, start, distances, unroll=len(distances))[0]
 
 
 def real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:

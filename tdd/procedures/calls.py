@@ -81,7 +81,10 @@ def _mixed(words: jax.Array) -> jax.Array:
 
 
 def level_operand(alpha: Any, name: str = "alpha") -> Any:
-    """Return a level as an operand of a jitted function: a number as an exact fraction, whose digits may be traced."""
+    """Return a level as an operand of a jitted function: a number as an exact fraction, whose digits may be traced.
+
+    Levels with a denominator below 2^16 share one program, and all others share another.
+    """
     if isinstance(alpha, (Tracer, lattice.Level)):
         return alpha
     arrays.check_level(alpha, name)

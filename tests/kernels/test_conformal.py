@@ -1,9 +1,12 @@
 """Laws of randomised and shared tie-breaking that one draw can show."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import tdd
 from tdd.kernels import conformal, ranks
@@ -95,3 +98,17 @@ def test_the_search_of_a_gpu_is_that_of_numpy(size):
         found = jax.jit(ranks._search, static_argnums=2)(ordered, queries, goes_on)
         np.testing.assert_array_equal(found, np.searchsorted(ordered, queries, side))
         assert found.dtype == jnp.int32
+
+
+@pytest.mark.parametrize("spec", [P("d"), P()])
+def test_ranks_and_selections_inside_shard_map(spec):
+    """JAX follows which values differ between devices, in the branches for other platforms too."""
+    mesh = jax.sharding.Mesh(jax.devices()[:1], "d")
+    shared = functools.partial(jax.shard_map, mesh=mesh, in_specs=(P("d"), spec), out_specs=P("d"))
+    calibration, scores = np.arange(12.0), np.arange(7.0) - 3
+    for function in (
+        lambda c, s: ranks.counts(c, s).less,
+        lambda c, s: tdd.ptdi(c, s, alpha=0.5, proportion="storey").selected,
+    ):
+        inside = jax.jit(shared(lambda c, s, function=function: function(c[0], s[0])[None]))
+        np.testing.assert_array_equal(inside(calibration[None], scores[None])[0], function(calibration, scores))

@@ -178,3 +178,18 @@ def test_ceil_sqrt_is_exact():
     root = np.asarray(jax.jit(envelope_anchor._ceil_sqrt)(count), np.int64)
     assert (root**2 >= count).all()
     assert ((np.maximum(root - 1, 0) ** 2 < count) | (count == 0)).all()
+
+
+def test_an_envelope_decides_on_more_items_than_it_was_fitted_on():
+    """Not fitted, it is BH on P, whatever the number of items was."""
+    for fitted_on, items in ((8, 256), (8, 700), (200, 300)):
+        found = envelope.fit(jnp.ones(fitted_on, jnp.int32), 9, max_rank=10, grid=(0.5,))
+        assert not found.fitted
+        for rank in (jnp.full(items, 10), jnp.arange(items) % 10 + 1):
+            step = envelope.adaptive_bh(rank, 9, 0.5, found, max_rank=10)
+            np.testing.assert_array_equal(step.reject, stepup.bh_ranks(rank, 9, 0.5, max_rank=10).reject)
+
+
+def test_an_envelope_has_the_types_of_any_other():
+    small, large = (envelope.fit(jnp.ones(m, jnp.int32), 9, max_rank=10, grid=(0.5,)) for m in (8, 700))
+    assert {leaf.dtype for leaf in small.anchor} == {leaf.dtype for leaf in large.anchor} == {np.dtype(np.int32)}

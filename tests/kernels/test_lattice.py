@@ -143,3 +143,9 @@ def test_decisions_where_a_type_of_counts_ends(n, m):
 def test_a_bound_of_ranks_below_n_is_refused():
     with pytest.raises(ValueError, match=r"max_rank=10 must be at least n \+ 1 = 11"):
         stepup.bh_ranks(jnp.array([1, 2]), 10, 0.1, max_rank=10)
+
+
+def test_factors_of_other_types_count_as_integers():
+    for one in (True, np.True_, 1.0, np.float32(1), jnp.asarray(True), jnp.float32(1), np.int8(1)):
+        assert lattice.product_le((one, jnp.int32(4)), (4,))
+        assert not lattice.product_le((one, jnp.int32(5)), (4,))
