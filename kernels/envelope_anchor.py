@@ -224,7 +224,7 @@ def _sum_le(left: Sequence[_Factors], right: Sequence[_Factors]) -> jax.Array:
     return lattice.digits_le(*(functools.reduce(_add, map(lattice.digits, side)) for side in (left, right)))
 
 
-def _add(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:
+def _add(left: list[Any], right: list[Any]) -> list[Any]:
     """Sum of two numbers in base 2^16, least significant digit first."""
     out, carry = [], np.uint32(0)
     for a, b in zip_longest(left, right, fillvalue=np.uint32(0)):

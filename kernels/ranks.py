@@ -135,7 +135,7 @@ def _search(ordered: jax.Array, queries: jax.Array, goes_on: Callable[[jax.Array
         return jnp.where((ahead <= size) & goes_on(number, queries), ahead, place), None
 
     # unrolled when it is lowered: traced once; the start varies over devices where either list does
-    distances = 2 ** np.arange(size.bit_length(), dtype=np.int32)[::-1]
+    distances = jnp.asarray(2 ** np.arange(size.bit_length(), dtype=np.int32)[::-1])
     start = jnp.where(queries < ordered[0], 0, 0).astype(jnp.int32)
     return jax.lax.scan(step, start, distances, unroll=len(distances))[0]
 
