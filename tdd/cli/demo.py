@@ -59,7 +59,8 @@ def _run(arguments: argparse.Namespace) -> None:
         print_json({"run": demo.audit.run, "table": demo.rows})
         return
     report = audit_report(demo.audit.run, demo.audit.items, demo.audit.calibration)
-    report = dataclasses.replace(report, sections=(*report.sections, demo_table(demo.rows)))
+    *sections, terms = report.sections
+    report = dataclasses.replace(report, sections=(*sections, demo_table(demo.rows), terms))
     print_report(arguments, report)
     place = pathlib.Path(arguments.out) / PAGE if arguments.out else pathlib.Path("tdd-demo.html")
     if os.access(place.parent, os.W_OK):

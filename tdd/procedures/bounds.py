@@ -210,12 +210,12 @@ def _of_sizes(bounds: FdpBounds, n: int, m: int) -> FdpBounds:
     if (bounds.num_selected.shape[0], bounds.rank.shape[0]) == (n + 1, m):
         return bounds
     by_rank = {
-        name: jnp.asarray(np.asarray(getattr(bounds, name))[: n + 1])
+        name: jax.device_put(np.asarray(getattr(bounds, name))[: n + 1])
         for name in ("num_selected", "false_bound", "fdp_bound")
     }
     rank, item_fdp_bound = (np.asarray(x)[:m] for x in (bounds.rank, bounds.item_fdp_bound))
     return dataclasses.replace(
-        bounds, **by_rank, rank=jnp.asarray(np.minimum(rank, n + 2)), item_fdp_bound=jnp.asarray(item_fdp_bound)
+        bounds, **by_rank, rank=jax.device_put(np.minimum(rank, n + 2)), item_fdp_bound=jax.device_put(item_fdp_bound)
     )
 
 

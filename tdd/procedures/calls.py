@@ -136,13 +136,20 @@ def to_common_size(sample: Any, mask: Any, *others: Any, coarse: bool = False) -
 
 
 def first_items(selection: Any, number: int) -> Any:
-    """Remove from a selection the items that `to_common_size` added."""
+    """Remove from a selection the items that `to_common_size` added.
+
+    `jax.device_put` compiles nothing; `jnp.asarray` of a NumPy array compiles a program for each length.
+    """
     if selection.selected.shape[0] == number:
         return selection
-    cut = {
-        name: jnp.asarray(np.asarray(getattr(selection, name))[:number])
-        for name in ("selected", "p_values", "adjusted")
-    }
+
+    def first(values: jax.Array) -> jax.Array:
+        return jax.device_put(np.asarray(values)[:number])
+
+    names = ("selected", "p_values", "adjusted", "statistic")
+    cut: dict[str, Any] = {name: first(getattr(selection, name)) for name in names if hasattr(selection, name)}
+    if fitted := getattr(selection, "envelope", None):
+        cut["envelope"] = fitted._replace(x=first(fitted.x), value=first(fitted.value))
     min_selections = jnp.minimum(selection.min_selections, jnp.int32(number + 1))
     return dataclasses.replace(selection, min_selections=min_selections, **cut)
 
@@ -218,6 +225,7 @@ def ordered_panels(
     *,
     rows: str = "detectors",
     pad: bool = False,
+    most: float = math.inf,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Check scores of the same items by K detectors or models and return them as operands; see `order_preserving`.
 
@@ -228,6 +236,7 @@ def ordered_panels(
       mask: [m] bool or None.
       rows: name of the K rows in messages.
       pad: whether to pad to common sizes; see `to_common_size`.
+      most: the most calibration items to which they may be padded.
 
     Returns:
       calibration [K, n], scores [K, m], calibration_mask [n], mask [m]; an item with a NaN in any row is False in its
@@ -252,7 +261,7 @@ def ordered_panels(
         masks.append(known if given is None else known & given)
     why = f"at least one item for which the null holds and that has a score in each of the {rows} is needed"
     arrays.check_some(calibration[0], masks[0], "calibration", why)
-    if pad and not tracing(*masks):
+    if pad and not tracing(*masks) and common_size(calibration.shape[1], coarse=True) <= most:
         calibration, masks[0] = to_common_size(calibration, masks[0], coarse=True)
         scores, masks[1] = to_common_size(scores, masks[1], coarse=True)
     ordered = [order_preserving((row, other), masks)[0] for row, other in zip(calibration, scores, strict=True)]
@@ -305,4 +314,4 @@ def narrowed(decisions: _T, alpha: Any) -> _T:
     below, above = np.minimum(single.adjusted, level.below32), np.maximum(single.adjusted, level.above32)
     adjusted = np.where(decided, below, above).astype(np.float32)
     changed = single._replace if is_step else functools.partial(dataclasses.replace, single)
-    return jax.tree.map(jnp.asarray, changed(adjusted=adjusted))
+    return jax.device_put(changed(adjusted=adjusted))

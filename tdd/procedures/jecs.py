@@ -24,6 +24,7 @@ from tdd.procedures.calls import (
     CHOSEN_BEFOREHAND,
     decided_by_rank,
     exact_fraction,
+    first_items,
     level_operand,
     ordered_panels,
     tracing,
@@ -180,8 +181,10 @@ def jmcs(
     [True, True, False]
     """
     arrays.check_choice(rule, RULES, "rule")
-    panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models")
-    return _jmcs(*panels, level_operand(alpha), level_operand(eta, "eta"), rule=rule)
+    pad = not tracing(alpha, eta)
+    panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models", pad=pad)
+    selection = _jmcs(*panels, level_operand(alpha), level_operand(eta, "eta"), rule=rule)
+    return first_items(selection, np.shape(scores)[1])
 
 
 def jecs(
@@ -231,13 +234,15 @@ def jecs(
       UserWarning: fewer than 1,000 calibration items, or than 20 square roots of m.
     """
     points = checked_grid(grid)
-    panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models")
-    _check_size(points, panels[0].shape[1])
+    pad = not tracing(alpha)
+    panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models", pad=pad, most=_most(points))
+    number = np.shape(scores)[1]
+    _check_size(points, np.shape(calibration)[1])
     if not tracing(*panels):
-        _warn_if_few(*(int(jnp.sum(mask)) for mask in panels[2:]))
+        _warn_if_few(*(int(np.count_nonzero(mask)) for mask in panels[2:]))
     check_neighbours(neighbours)
-    places = None if neighbours is None else _places(neighbours, panels[1].shape[1])
-    return _jecs(*panels, level_operand(alpha), places, grid=points)
+    places = None if neighbours is None else _places(neighbours, number, panels[1].shape[1])
+    return first_items(_jecs(*panels, level_operand(alpha), places, grid=points), number)
 
 
 def checked_grid(grid: Sequence[Any]) -> tuple[Fraction, ...]:
@@ -259,9 +264,9 @@ def check_neighbours(neighbours: Any) -> None:
         raise InputError(f"neighbours must be a function from N to k, for example math.isqrt, got {neighbours!r}")
 
 
-def _places(neighbours: Callable[[int], int], num_tests: int) -> np.ndarray:
-    """Return [m + 1] int32, k(N) for N = 0..m; 1 where no grid point qualifies."""
-    table = np.ones(num_tests + 1, np.int32)
+def _places(neighbours: Callable[[int], int], num_tests: int, size: int) -> np.ndarray:
+    """Return [size + 1] int32, k(N) for N = 0..m; 1 where no grid point qualifies, and beyond m."""
+    table = np.ones(size + 1, np.int32)
     for above in range(_MIN_ABOVE, num_tests + 1):
         k = neighbours(above)
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= above:
@@ -270,9 +275,14 @@ def _places(neighbours: Callable[[int], int], num_tests: int) -> np.ndarray:
     return table
 
 
+def _most(grid: tuple[Fraction, ...]) -> int:
+    """Return the largest number of calibration items for which decisions with this grid are exact."""
+    return (2**31 - 1) // math.lcm(*(tau.denominator for tau in grid)) - 1
+
+
 def _check_size(grid: tuple[Fraction, ...], num_calibration: int) -> None:
-    common = math.lcm(*(tau.denominator for tau in grid))
-    if common * (num_calibration + 1) >= 2**31:
+    if num_calibration > _most(grid):
+        common = math.lcm(*(tau.denominator for tau in grid))
         raise InputError(
             f"grid has the common denominator {common}, too fine for exact decisions with {num_calibration} "
             "calibration items; round its points, for example to two decimals"

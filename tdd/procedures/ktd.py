@@ -18,10 +18,13 @@ from tdd.procedures.bounds import fdp_bounds
 from tdd.procedures.calls import (
     CHOSEN_BEFOREHAND,
     exact_fraction,
+    first_items,
     half_level,
     in_own_precision,
     level_operand,
     narrowed,
+    to_common_size,
+    tracing,
 )
 from tdd.procedures.knockoff_bounds import knockoff_fdp_bounds
 from tdd.procedures.knockoff_symmetry import COPIES, PAIRS, as_scores_with_knockoffs
@@ -216,8 +219,15 @@ def ktd(
         options = {"rule": rule, "offset": int(offset), "proportion": proportion}
         return _ktd(*samples, mask, calibration_mask, level_operand(alpha), **options)
 
+    number = original.shape[0]
+    if rule != "closed" and members is None and not tracing(alpha):  # neither m^2 operations nor means over more places
+        original, knockoffs, mask = _of_common_size(original, knockoffs, mask, calibration_mask)
+        if calibration is not None:
+            calibration, calibration_knockoffs, calibration_mask = _of_common_size(
+                calibration, calibration_knockoffs, calibration_mask, mask
+            )
     samples = (original, knockoffs, calibration, calibration_knockoffs, members, members_knockoffs)
-    return _narrowed(in_own_precision(run, samples, alpha, mask, calibration_mask), alpha)
+    return first_items(_narrowed(in_own_precision(run, samples, alpha, mask, calibration_mask), alpha), number)
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "offset", "proportion"))
@@ -283,6 +293,15 @@ def _ktd(
     )
 
 
+def _of_common_size(original: Any, knockoffs: Any, mask: Any, other: Any) -> tuple[Any, Any, Any]:
+    """Pad host scores [n] and [n, k] and their mask to a common size, beside a mask that may be traced."""
+    if not (isinstance(original, np.ndarray) and isinstance(knockoffs, np.ndarray)):
+        return original, knockoffs, mask
+    by_copy, _ = to_common_size(knockoffs.T, mask, other, coarse=True)
+    original, mask = to_common_size(original, mask, other, coarse=True)
+    return original, by_copy.T, mask
+
+
 def guarantee_of(rule: str, proportion: str | None, offset: int, num_knockoffs: int) -> Guarantee:
     """Return the guarantee of a rule with its options."""
     several = "=" if num_knockoffs == 1 else ">"
@@ -301,7 +320,7 @@ def _narrowed(selection: KnockoffSelection, alpha: Any) -> KnockoffSelection:
     statistic = np.asarray(single.statistic)
     beneath = np.minimum(statistic, np.nextafter(cut, np.float32(-np.inf)))
     statistic = np.where(selected, np.maximum(statistic, cut), beneath)
-    return dataclasses.replace(single, statistic=jnp.asarray(statistic.astype(np.float32)))
+    return dataclasses.replace(single, statistic=jax.device_put(statistic.astype(np.float32)))
 
 
 def _check_same_number(name: str, others: Any, knockoffs: Any) -> None:

@@ -65,7 +65,7 @@ def run_step_up(
         wide = p_values.dtype == np.float64 and jnp.result_type(float) == np.float32
         with jax.enable_x64(True) if wide else contextlib.nullcontext():
             decisions, outside = _from_host(run, p_values, mask)
-        decisions = jax.tree.map(jnp.asarray, narrowed(decisions, alpha) if wide and not only_reject else decisions)
+        decisions = jax.device_put(narrowed(decisions, alpha) if wide and not only_reject else decisions)
     if isinstance(outside, Tracer) or np.any(outside):
         arrays.check_p_values(p_values)
     return decisions
@@ -94,7 +94,7 @@ def _compiled(procedure: str, static: Static, only_reject: bool) -> Callable[...
 def _from_host(run: Callable[..., Any], p_values: np.ndarray, mask: Any) -> Any:
     """Apply `run` to NumPy p-values, large ones in pieces, and return NumPy arrays."""
     if p_values.ndim == 1:
-        number, (p_values, mask) = p_values.size, to_common_size(p_values, mask)
+        number, (p_values, mask) = p_values.size, to_common_size(p_values, mask, coarse=True)
         padded = jax.tree.map(np.asarray, run(p_values, mask))
         return jax.tree.map(lambda leaf: leaf[:number] if leaf.ndim else leaf, padded)
     if p_values.size == 0:

@@ -128,8 +128,9 @@ def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         "Decisions against the known truth",
         (Column("score"), *(Column(name, number=True) for name in names)),
         tuple(shown),
-        "Each row is one score chosen beforehand. The FDP of one run may exceed its level; its mean is controlled. The "
-        "last two columns average 1,000 random divisions of the non-members into calibration and candidates.",
+        "Each row is one score chosen beforehand. FDP is the false fraction of a list, power the fraction of the "
+        "members that is selected. The FDP of one run may exceed its level; its mean is controlled. The last two "
+        "columns average 1,000 random divisions of the non-members into calibration and candidates.",
     )
 
 
@@ -158,7 +159,10 @@ def _decided(run: Mapping[str, Any]) -> Facts:
     if decision["truth"]:
         truth = decision["truth"]
         power = "undefined: nothing to find" if truth["power"] is None else f"{truth['power']:.3f}"
-        errors = f"{truth['num_false']} {_errors(decision)} selected (FDP {truth['fdp']:.3f}), power {power}"
+        errors = (
+            f"{truth['num_false']} {_errors(decision)} selected (FDP, their fraction of the list: {truth['fdp']:.3f}); "
+            f"power, the fraction of the items to be found that is selected: {power}"
+        )
         rows.append(("against the known truth", errors))
     return Facts("Method and counts", tuple(rows))
 
@@ -209,8 +213,11 @@ def _origin(run: Mapping[str, Any]) -> Facts:
 def _how_to_read(run: Mapping[str, Any]) -> list[str]:
     """At most five lines, by what the run says."""
     decision = run["decision"]
-    compared = _COMPARED[decision["null"]] if decision["num_calibration"] else _BY_KNOCKOFFS
-    compared = [compared] if decision["num_calibration"] or decision["method"].startswith("ktd/") else []
+    of_knockoffs = decision["method"].startswith("ktd/")
+    compared = [_CANDIDATES] if decision["num_calibration"] or of_knockoffs else []
+    compared += [_COMPARED[decision["null"]]] if decision["num_calibration"] else []
+    compared += [_BY_KNOCKOFFS] if of_knockoffs else []
+    compared = [" ".join(compared)] if compared else []
     if not run["verdict"]["stands"]:
         return [
             "No verdict is given, for the reason that the text below the title names.",
@@ -242,65 +249,45 @@ def _how_to_read(run: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+_CANDIDATES = "Candidates are the items in question."
 _COMPARED = {
-    "nonmember": "Candidates are the items in question. Calibration items were given as items that were not in the "
-    "training data; the scores of the candidates are compared with theirs.",
-    "member": "Candidates are the items in question. Calibration items were given as items that were in the training "
-    "data; the scores of the candidates are compared with theirs.",
+    "nonmember": "Calibration items were given as items that were not in the training data; the scores of the "
+    "candidates are compared with theirs.",
+    "member": "Calibration items were given as items that were in the training data; the scores of the candidates are "
+    "compared with theirs.",
 }
-_BY_KNOCKOFFS = (
-    "Candidates are the items in question. The score of each is compared with those of its knockoffs, stand-ins such "
-    "as paraphrases."
-)
+_BY_KNOCKOFFS = "The score of each is compared with those of its knockoffs, stand-ins such as paraphrases."
 
 
 def _terms(run: Mapping[str, Any]) -> Help:
-    """The terms that this page uses."""
-    decision = run["decision"]
-    found = [*_GLOSSARY, ("adjusted p-value", _ADJUSTED[decision["guarantee"]["levels"]])]
-    if decision["method"].startswith("ktd"):
-        found.append(_KNOCKOFF)
-    if decision["guarantee"]["controls"].startswith("GCR"):
-        found.append(_GCR)
-    if "blind_baseline" in run["checks"]:
-        found.append(_AUC)
-    if decision["truth"]:
-        found += _OF_TRUTH
-    return Help("Terms", tuple(found), folded=True)
+    """At most six terms; lines that use any other explain it."""
+    guarantee = run["decision"]["guarantee"]
+    member, *others = _GLOSSARY
+    rate = _GCR if guarantee["controls"].startswith("GCR") else _FDR
+    return Help("Terms", (member, rate, *others, ("adjusted p-value", _ADJUSTED[guarantee["levels"]])), folded=True)
 
 
 _GLOSSARY = (
-        ("candidate", "an item in question"),
         ("member", "an item that the model was trained on; all others are non-members, or clean"),
-        ("null hypothesis", "what an item has to be shown not to be: a non-member, or a member where clean items are "
-         "looked for"),
         ("level, alpha", "the largest error rate that was accepted beforehand"),
-        ("score", "a number for each item; lower means more like an item that was trained on"),
-        ("calibration items", "items that were given as items for which the null hypothesis holds; the scores of the "
-         "candidates are compared with theirs"),
-        ("p-value", "the probability of a score at least as extreme as that of the item if the null hypothesis holds "
-         "for it; not the probability that the hypothesis holds"),
-        ("FDR", "false discovery rate: the fraction of false items in the list, 0 for an empty list, averaged over "
-         "repetitions of the whole audit"),
         ("exchangeable", "of items: any order of them would have been equally likely, as after shuffling; what one "
          "preparation or one source does to all alike does not disturb it"),
+        ("p-value", "the probability of a score at least as extreme as that of the item if the null hypothesis holds "
+         "for it; not the probability that the hypothesis holds"),
 )  # fmt: skip
 _ADJUSTED = {
     "any": "the smallest level at which the item would be selected, had that level been fixed beforehand",
     "one": "a number that is at most the level of this audit if the item is selected, and above it if not",
 }
-_KNOCKOFF = (
-    "knockoff",
-    "a stand-in for an item, such as a paraphrase, with which the score of the item is compared",
+_FDR = (
+    "FDR",
+    "false discovery rate: the fraction of false items in the list, 0 for an empty list, averaged over repetitions of "
+    "the whole audit",
 )
-_AUC = (
-    "AUC",
-    "the probability that a classifier ranks a candidate above a calibration item, both drawn at random; 0.5 is chance",
-)
-_GCR = ("GCR", "global contamination rate: the FDR of items that are selected as clean for several models")
-_OF_TRUTH = (
-    ("FDP", "false discovery proportion: the fraction of false items in one list; its average is the FDR"),
-    ("power", "the fraction of the items to be found that is selected"),
+_GCR = (
+    "GCR",
+    "global contamination rate: the fraction of the list that at least one of the models was trained on, 0 for an "
+    "empty list, averaged over repetitions of the whole audit",
 )
 
 
@@ -429,7 +416,10 @@ _FINDINGS = {
         "{mean_calibration:.3g} calibration items a cluster, {mean_candidates:.3g} candidates (p = {p_differ:.3g}); "
         "rank correlation of size and score {correlation:.2f} (p = {p_related:.3g})",
     ),
-    "blind_baseline": ("blind baseline", "AUC {auc:.3f} without the model, permutation p = {p_value:.3g}"),
+    "blind_baseline": (
+        "blind baseline",
+        "AUC {auc:.3f} without the model (0.5 is chance), permutation p = {p_value:.3g}",
+    ),
 }
 """Check -> its title, and its finding in words with the fields of its record."""
 

@@ -26,8 +26,7 @@ def ptdi(own, test):
 
 
 def td4eval(own, test):
-    rows = [x[None].repeat(2, 0) if isinstance(x, np.ndarray) else jnp.repeat(x[None], 2, 0) for x in (-own, -test)]
-    return tdd.td4eval(*rows, alpha=0.2)
+    return tdd.td4eval(*rows_of(-own, -test), alpha=0.2)
 
 
 def bh(own, test):
@@ -38,7 +37,39 @@ def bounds(own, test):
     return tdd.fdp_bounds(own, test, null="nonmember", key=jax.random.key(0), num_draws=99).of(test < -1)
 
 
-@pytest.mark.parametrize("call", [ptdi, bh, pytest.param(td4eval, marks=LONG)])
+def rows_of(*samples):
+    return [x[None].repeat(2, 0) if isinstance(x, np.ndarray) else jnp.repeat(x[None], 2, 0) for x in samples]
+
+
+def by(own, test):
+    return tdd.jmcs(*rows_of(own, test), alpha=0.4, rule="by")
+
+
+def jecs(own, test):
+    return tdd.jecs(*rows_of(own, test), alpha=0.4)
+
+
+def knockoffs(own, test, rule="multi"):
+    xp = np if isinstance(test, np.ndarray) else jnp
+    given = {"calibration": own, "calibration_knockoffs": xp.stack([own[::-1], own / 2], 1)}
+    mask = np.arange(test.shape[0]) != 0
+    options = given if rule == "conformal" else {}
+    return tdd.ktd(test, xp.stack([test[::-1] + 1, test + 2], 1), alpha=0.4, rule=rule, mask=mask, **options)
+
+
+def conformal(own, test):
+    return knockoffs(own, test, "conformal")
+
+
+def derandomized(own, test):
+    return knockoffs(own, test, "derandomized")
+
+
+ALL = [ptdi, bh, knockoffs, *(pytest.param(f, marks=LONG) for f in (td4eval, by, jecs, conformal, derandomized))]
+
+
+@pytest.mark.filterwarnings("ignore:jecs controls")
+@pytest.mark.parametrize("call", ALL)
 @pytest.mark.parametrize(("n", "m"), SIZES)
 def test_lengthened_host_arrays_give_what_jax_arrays_give(call, n, m):
     own, test = samples(n, m)
@@ -101,3 +132,21 @@ def test_two_samples_meet_in_few_programs():
     assert [common_size(n, coarse=True) for n in (1, 64, 65, 1_000, 4_097, 65_536, 65_537)] == [
         64, 64, 256, 1_024, 8_192, 65_536, 73_728,
     ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:jecs controls")
+@pytest.mark.parametrize("wide", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize("call", ALL)
+def test_nothing_is_compiled_for_fifty_new_lengths(call, wide, caplog):
+    """Neither the procedure nor what prepares its arguments and cuts its results."""
+    rng = np.random.default_rng(0)
+    draws = [samples(n, m, seed=n) for n, m in [(70, 250), *rng.integers(65, 256, (50, 2))]]
+    first, *others = [tuple(x.astype(np.float64) if wide else x for x in pair) for pair in draws]
+    with jax.log_compiles(True), caplog.at_level("WARNING", logger="jax"):
+        jax.jit(lambda x: x + len(draws))(np.zeros(3, np.float32))
+        assert "Compiling" in caplog.text
+        call(*first)
+        caplog.clear()
+        for own, test in others:
+            call(own, test)
+    assert "Compiling" not in caplog.text

@@ -48,10 +48,10 @@ def test_lines_on_how_to_read_and_terms(audit):
     ]  # fmt: skip
     assert sections[-1] == terms
     assert (len(guide.rows), guide.folded) == (5, False)
-    assert (len(terms.rows), terms.folded) == (10, True)
+    assert (len(terms.rows), terms.folded) == (6, True)
     reader = Reader(page_of(audit))
     assert len(reader.named("details")) == len(reader.named("summary")) == 1
-    assert len(reader.named("dt")) == len(reader.named("dd")) == 10
+    assert len(reader.named("dt")) == len(reader.named("dd")) == 6
     assert "open" not in reader.named("details")[0]
     assert "How to read this" in to_markdown(audit_report(audit.run, audit.items))
 
@@ -133,18 +133,33 @@ def test_the_lines_on_how_to_read_say_only_what_the_run_says(audit):
 
 
 def test_terms_are_those_of_the_run(audit):
+    """Six, the last thing on the page; a line that uses any other term explains it."""
     decision = audit.run["decision"]
-    knockoffs = {**decision, "method": "ktd/multi"}
+    joint = {**decision, "guarantee": {**decision["guarantee"], "controls": "GCR <= alpha"}}
+    knockoffs = {**decision, "method": "ktd/multi", "num_calibration": 0}
+    calibrated = {**decision, "method": "ktd/conformal"}
     known = {**decision, "truth": {"num_false": 1, "fdp": 0.1, "power": 0.5}}
     blind = {"blind_baseline": {"auc": 0.5, "p_value": 0.5, "warning": ""}}
-    for changed, added in (
-        ({}, set()),
-        ({"decision": knockoffs}, {"knockoff"}),
-        ({"decision": known}, {"FDP", "power"}),
-        ({"checks": blind}, {"AUC"}),
+    for changed, rate, said in (
+        ({}, "FDR", "Candidates are the items in question. Calibration items were given as"),
+        ({"decision": joint}, "GCR", "lower = more like an item that was trained on"),
+        ({"decision": knockoffs}, "FDR", "Candidates are the items in question. The score of each is compared with"),
+        (
+            {"decision": calibrated},
+            "FDR",
+            "theirs. The score of each is compared with those of its knockoffs, stand-ins",
+        ),
+        (
+            {"decision": known},
+            "FDR",
+            "(FDP, their fraction of the list: 0.100); power, the fraction of the items to be",
+        ),
+        ({"checks": blind}, "FDR", "AUC 0.500 without the model (0.5 is chance)"),
     ):
-        terms = {term for term, _ in audit_report({**audit.run, **changed}).sections[-1].rows}
-        assert terms & {"knockoff", "FDP", "power", "AUC"} == added
+        report = audit_report({**audit.run, **changed})
+        terms = [term for term, _ in report.sections[-1].rows]
+        assert terms == ["member", rate, "level, alpha", "exchangeable", "p-value", "adjusted p-value"]
+        assert said in to_html(report)
 
 
 def test_too_few_items_for_any_selection_are_said_first():
