@@ -38,12 +38,12 @@ STUDIES = {"ktd-dilution": "factor", "ktd-imbalance": "ratio"}
 """Study -> the field of its cells that a table of scores has too."""
 REPETITIONS = 2_000
 LEVELS = {
-    "ktd-dilution": 5_000,
-    "ktd-imbalance": 20_000,
+    "ktd-dilution": 100_000,
+    "ktd-imbalance": 100_000,
     "jecs-training-fraction": 100_000,
     "td4eval-single": 100_000,
-    "td4eval-noise": 20_000,
-    "td4eval-weights": 2_000,
+    "td4eval-noise": 100_000,
+    "td4eval-weights": 20_000,
 }
 """Study -> repetitions in each cell, fewer where one takes long; --repetitions is for all of them."""
 
