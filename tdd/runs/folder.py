@@ -223,7 +223,7 @@ def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = 
     """
     data = read_file(folder / name, run)
     try:
-        header, *rows = [*csv.reader(io.StringIO(data.decode("utf-8"), newline=""))] or [[]]
+        header, *rows = [*csv.reader(plain_csv.lines(data.decode("utf-8")))] or [[]]
     except (ValueError, csv.Error) as error:
         raise InputError(f"{folder / name} cannot be read: {error}; make the run again") from error
     return header, rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
@@ -17,6 +18,22 @@ MOST_FIELDS = 10_000
 _MARK = b"\xef\xbb\xbf"
 _SEPARATORS = np.frombuffer(b",\r\n", np.uint8)
 _DECIMAL = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
+
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+
+
+def lines(content: str) -> Iterator[str]:
+    """The lines of a text with their ends, one at a time; `io.StringIO` holds four bytes for each character."""
+    if "\r" in content:
+        yield from (match[0] for match in _LINE.finditer(content))
+        return
+    start = 0
+    while end := content.find("\n", start) + 1:
+        yield content[start:end]
+        start = end
+    if start < len(content):
+        yield content[start:]
 
 
 def read_plain_csv(data: bytes) -> dict[str, StringColumn] | None:

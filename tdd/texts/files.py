@@ -11,11 +11,10 @@ import codecs
 import csv
 import dataclasses
 import pathlib
-import re
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tdd.runs import plain_csv
@@ -26,7 +25,6 @@ from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
 _FIELD_LIMIT = threading.Lock()
-_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 
 
 def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
@@ -136,25 +134,12 @@ def _rows_of_lines(source: str, columns: Mapping[str, StringColumn]) -> Rows:
     return Rows(source, num_rows, tuple(columns), columns.__getitem__, lambda index: f"line {index + 2}")
 
 
-def _lines(content: str) -> Iterator[str]:
-    """The lines of a text with their ends, one at a time; `io.StringIO` holds four bytes for each character."""
-    if "\r" in content:
-        yield from (match[0] for match in _LINE.finditer(content))
-        return
-    start = 0
-    while end := content.find("\n", start) + 1:
-        yield content[start:end]
-        start = end
-    if start < len(content):
-        yield content[start:]
-
-
 def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:
     rows: list[list[str]] = []
     lines: list[int] = []
     with _FIELD_LIMIT:
         limit = csv.field_size_limit(sys.maxsize)
-        reader = csv.reader(_lines(content), strict=True, delimiter=delimiter)
+        reader = csv.reader(plain_csv.lines(content), strict=True, delimiter=delimiter)
         try:
             start = 1
             for row in reader:

@@ -1,10 +1,8 @@
 import csv
 import gzip
-import io
 import json
 import logging
 import os
-import random
 import re
 
 import numpy as np
@@ -15,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tdd.records import Texts
-from tdd.texts import files, hash_texts, load_texts
+from tdd.texts import hash_texts, load_texts
 from tdd.validate import InputError
 
 TEXTS = ("The first text.", 'A "quoted", second\ntext\u2028with odd line ends.', "Ünïcödé — третий 文本 🙂")
@@ -343,11 +341,3 @@ def test_a_parquet_file_whose_strings_are_no_unicode(tmp_path):
 def test_a_csv_with_other_marks_says_what_to_do(tmp_path, mark, advice):
     path = write(tmp_path / "a.csv", f"id{mark}text\na{mark}b\n")
     assert advice in message(path)
-
-
-def test_lines_are_those_of_python():
-    """The ends of lines alone and together; what else divides lines elsewhere does not."""
-    rng = random.Random(0)
-    for _ in range(2_000):
-        content = "".join(rng.choices(["a", ",", '"', "\n", "\r", "\r\n", "\u2028", "\x0b"], k=rng.randint(0, 12)))
-        assert [*files._lines(content)] == [*io.StringIO(content, newline="")]

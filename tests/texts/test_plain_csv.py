@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import math
+import random
 import struct
 
 import numpy as np
@@ -308,3 +309,11 @@ def test_the_hash_is_that_of_word_after_word(monkeypatch):
             digest.update(len(word.encode()).to_bytes(8, "little") + word.encode())
     digest.update(np.full(7, -1, "<i8").tobytes() + loss.astype("<f8").tobytes())
     assert table.sha256 == digest.hexdigest()
+
+
+def test_lines_are_those_of_python():
+    """The ends of lines alone and together; what else divides lines elsewhere does not."""
+    rng = random.Random(0)
+    for _ in range(2_000):
+        content = "".join(rng.choices(["a", ",", '"', "\n", "\r", "\r\n", "\u2028", "\x0b"], k=rng.randint(0, 12)))
+        assert [*plain_csv.lines(content)] == [*io.StringIO(content, newline="")]
