@@ -38,11 +38,10 @@ _TERMS = Help(
     (
         ("published order", "the order of the examples in the file, which is taken as the one in which they were "
          "published; also called canonical"),
-        ("shard", "examples that follow each other in that order"),
-        ("shuffle", "a shard in a random order, with which the published order is compared"),
-        ("null hypothesis", "what the test takes as true until the log-probabilities speak against it"),
-        ("p-value", "the probability of a result at least as extreme if the null hypothesis holds; not the probability "
-         "that it holds"),
+        ("shard, shuffle", "examples that follow each other in that order; the same examples in a random order, with "
+         "which the published order is compared"),
+        ("p-value", "the probability of a result at least as extreme if the null hypothesis holds, which the test "
+         "takes as true until the log-probabilities speak against it; not the probability that it holds"),
         ("level", "the error rate that was accepted beforehand"),
         ("exchangeable", "any order would have been equally likely, as after shuffling"),
     ),
@@ -51,11 +50,10 @@ _TERMS = Help(
 
 
 _OF_SEVERAL = (
-        ("adjusted p-value", "the smallest level at which the data set would be listed, had it been fixed beforehand"),
-        ("Benjamini and Hochberg", "the procedure that decides on several data sets at once; the level is the largest "
-         "fraction of the list that may be wrong on average"),
+        ("adjusted p-value", "the smallest level at which Benjamini and Hochberg's procedure, which decides on several "
+         "data sets at once, would list the data set, had it been fixed beforehand; the level is the largest fraction "
+         "of the list that may be wrong on average"),
 )  # fmt: skip
-_CONTROL = ("control", "a second model, given as one that cannot have seen the data; it scores the same orders")
 _JOINT = ("the p-values of the data sets are independent or positively dependent",)
 _TESTS = {
     "combined": "the smaller p-value of rank_sum and exact, doubled",
@@ -89,14 +87,14 @@ def exchange_report(
         shown = several if len(data) > 1 else "How the published order compares with its shuffles, shard by shard."
         sections += [Figure("The evidence", shown, drawn("exchange_plots", "draw", run, shards))] if stands else []
         sections += [_shard_table(shards, entry["name"]) for entry in data] if shard_table else []
-    terms = (*_TERMS.rows, *(_OF_SEVERAL if len(data) > 1 else ()), *((_CONTROL,) if run["control"] else ()))
-    sections.append(dataclasses.replace(_TERMS, rows=terms))
+    sections.append(dataclasses.replace(_TERMS, rows=(*_TERMS.rows, *(_OF_SEVERAL if len(data) > 1 else ()))))
     return Report(f"Test of published order: {run['model']['name']}", run["outcome"], tuple(sections), stands)
 
 
 def _how_to_read(run: Mapping[str, Any], stands: bool) -> list[str]:
     """A few lines, by what the run says."""
-    controlled = ", or where the control model depends on it too" if run["control"] else ""
+    control = "the control, a second model that was given as one that cannot have seen the data,"
+    controlled = f", or where {control} depends on it too" if run["control"] else ""
     compared = [
         f"{'The' if len(run['data']) == 1 else 'Each'} data set was cut into shards of successive examples. How likely "
         "the model finds each shard in its published order was compared with how likely it finds the same examples in "

@@ -36,9 +36,8 @@ _TERMS = Help(
     (
         ("score", "a number for each text, from the probabilities that the model gives it; lower means more like a "
          "text that was trained on"),
-        ("null hypothesis", "what the test takes as true until the scores speak against it"),
-        ("p-value", "the probability of a result at least as extreme if the null hypothesis holds; not the probability "
-         "that it holds"),
+        ("p-value", "the probability of a result at least as extreme if the null hypothesis holds, which the test "
+         "takes as true until the scores speak against it; not the probability that it holds"),
         ("level", "the probability that was accepted beforehand of rejecting a null hypothesis that holds"),
         ("exchangeable", "any order would have been equally likely, as after shuffling"),
     ),

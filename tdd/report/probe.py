@@ -47,16 +47,16 @@ _TERMS = (
     ("look", "a comparison at one step of the training, or of one checkpoint"),
     ("score", "a number for each text, from the probabilities that the model gives it; lower means more like a text "
      "that was trained on"),
-    ("p-value of one look", "the probability of scores at least as extreme at that look if the null hypothesis holds"),
-    ("anytime p-value", "a p-value of all looks so far, which holds however many there are and whenever one stops"),
+    ("p-value", "the probability of scores at least as extreme if the null hypothesis holds: of one look, or anytime, "
+     "of all looks so far, which holds however many there are and whenever one stops"),
     ("e-value", "a number whose mean is at most 1 if the null hypothesis holds; the larger, the stronger the evidence"),
-    ("level", "the error rate that was accepted beforehand"),
     ("exchangeable", "any order would have been equally likely, as after shuffling"),
 )  # fmt: skip
-_FDR = ("false discovery rate", "the fraction of the flagged suspects that were not trained on, 0 if none is flagged, "
-        "averaged over repetitions of the whole training")  # fmt: skip
-_CANARY = ("canary, exposure", "a text that was made to be planted; its exposure is the binary logarithm of the number "
-           "of texts made alike over its rank among them: one bit more for half the rank")  # fmt: skip
+_LEVEL = ("level", "the error rate that was accepted beforehand")
+_FDR = ("level, false discovery rate", "the error rate that was accepted beforehand; of flagged suspects it is the "
+        "fraction that were not trained on, 0 if none is flagged, averaged over repetitions of the whole "
+        "training")  # fmt: skip
+_EXPOSURE = "the binary logarithm of the number of texts made alike over the rank of a planted one among them"
 _ROLES = {
     "calibration items": "references",
     "calibration scores": "the scores of references",
@@ -114,8 +114,7 @@ def probe_report(run: Mapping[str, Any], history: Mapping[str, np.ndarray], item
         shown = f"From the top: p-values, {', '.join(watched)}, over the looks."
         sections.append(Figure("The evidence over the looks", shown, drawn("probe_plots", "draw", run, history)))
         sections += [_looks(run, history), *_flagged(run, history, items)]
-    terms = [*_TERMS, *(() if of_order(run) else (_FDR,)), *((_CANARY,) if "canaries" in run["inputs"] else ())]
-    sections.append(Help("Terms", tuple(terms), folded=True))
+    sections.append(Help("Terms", (*_TERMS, _LEVEL if of_order(run) else _FDR), folded=True))
     kind = "Probe over saved checkpoints" if run.get("checkpoints") else "Probe in a training loop"
     return Report(f"{kind}: {run['name']}", run["outcome"], tuple(sections))
 
@@ -226,7 +225,8 @@ def _last_look(
         rows.append(("fraction of members", within))
     if "canary_exposure_max" in last:
         largest, median = last["canary_exposure_max"], last["canary_exposure_median"]
-        rows.append(("exposure of the canaries", f"largest {largest:.2f} bits, median {median:.2f} bits"))
+        bits = f"largest {largest:.2f} bits, median {median:.2f} bits"
+        rows.append(("exposure of the canaries", f"{bits}: {_EXPOSURE}"))
     norms = [last[name] for name in history if name.startswith("grad_norm_q")]
     if norms:
         least, *quartiles, most = (f"{norm:,.0f}" if norm >= 1000 else f"{norm:.3g}" for norm in norms)

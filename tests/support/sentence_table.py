@@ -10,18 +10,18 @@ report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, dem
   _BY_KNOCKOFFS 1, _CANDIDATES 1, _GLOSSARY 4, _ADJUSTED 2, _FDR 1, _GCR 1, _proportion 1, _OF_MODELS 1,
   _BY_THRESHOLD 1, _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1
 report/audit_plots.py: bounds 1
-report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 7, exchange_report 3, log_probs_report 9, _facts 4, _setting_rows 1,
-  _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 3, _test_table 2, _shard_table 1, _OF_SEVERAL 1,
-  _decision 1, _TESTS 5, _how_to_read 7, _JOINT 1, _CONTROL 1
+report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 5, exchange_report 3, log_probs_report 9, _facts 4, _setting_rows 1,
+  _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 3, _test_table 2, _shard_table 1,
+  _decision 1, _TESTS 5, _how_to_read 8, _JOINT 1
 report/exchange_plots.py: draw 3, draw_shards 3, _overview 2, _shard_legend 2, _looks 1
 report/lab.py: lab_report 1, next_command 4
-report/owner.py: _NULLS 2, _TERMS 5, owner_report 2, _facts 8, _drawn 3, _how_to_read 4, _check 2, _TITLES 2,
+report/owner.py: _NULLS 2, _TERMS 4, owner_report 2, _facts 8, _drawn 3, _how_to_read 4, _check 2, _TITLES 2,
   _COMPARED 2, _OF_SETS 2
 report/paraphrase.py: next_command 1, paraphrase_report 2, _facts 2, _GUIDE 3
 report/power.py: _CRITERIA 1, _INTERVAL 1, power_plan_report 2, exchange_plan_report 3, _found 3, _smallest 1,
   _cheapest 3, _caption 1, _expected_first 1, _GUIDE 3, _TERMS 6, _TERMS_OF_ORDER 6
-report/probe.py: probe_report 5, _facts 5, _schedule 2, _last_look 4, _looks 5, _flagged 1, _TERMS 5, _FDR 1,
-  _GUARANTEED 1, _CANARY 1, _how_to_read 7
+report/probe.py: probe_report 5, _facts 5, _schedule 2, _last_look 4, _looks 5, _flagged 1, _TERMS 3, _LEVEL 1,
+  _FDR 1, _GUARANTEED 1, _EXPOSURE 1, _how_to_read 7
 report/probe_plots.py: _legend 1, draw 3
 report/sections.py: caveats 1, Table 1, to_repeat 2, _SYMBOLS 6
 report/study.py: _VERDICTS 1, study_report 2, list_report 1, time_line 1, _verdict 8, _GUIDE 3, _TERMS 6
@@ -123,13 +123,13 @@ claim order/bets
 test statistical/test_error_control.py::test_independent_p_values
   report/exchange_plots.py:_overview | {} rejected by Benjamini
   exchange/summary.py:outcome | Evidence at level {}
-  report/exchange.py:_OF_SEVERAL | the procedure that decides
+  report/exchange.py:_OF_SEVERAL | the smallest level at which
 claim probe/flagged-at-the-alarm
   report/probe.py:_flagged | {}If the assumptions hold, the false
   probe/folder.py:_outcome |  If the assumptions {}, the false
 test statistical/test_anytime.py::test_no_level_is_crossed_too_often_at_any_look
   report/probe_plots.py:draw | {} looks. The anytime
-  report/probe.py:_TERMS | a p-value of all looks
+  report/probe.py:_TERMS | the probability of scores
   report/probe.py:_TERMS | a number whose mean
   probe/folder.py:_outcome | Evidence at level {} that {}: alarm
 claim clusters/ignored
