@@ -995,7 +995,10 @@ def inside_fork(folder, seed, count):
 
 
 def inside_shapes(folder, seed, count):
-    """Calls of new shapes in one process: its memory is flat from the second half on."""
+    """Calls of new shapes in one process: its memory is flat from the second half on.
+
+    Of NumPy's arrays: an array of JAX has the programs of its shape, as everywhere in JAX.
+    """
     import numpy as np
 
     import tdd
@@ -1006,7 +1009,7 @@ def inside_shapes(folder, seed, count):
         with Trial(f"ptdi, bh, bounds of {n} and {m}") as said:
             scores = rng.random(n + m)
             found = tdd.ptdi(scores[:n], scores[n:], alpha=0.1)
-            tdd.bh(found.p_values, 0.1)
+            tdd.bh(np.asarray(found.p_values), 0.1)
             sizes.append(int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
             if number == count - 1:
                 grown = sizes[-1] - sizes[count // 2]
