@@ -116,7 +116,7 @@ def _execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     except BrokenPipeError:
         drop_output()
         return 0
-    except (OSError, MemoryError, RuntimeError, ValueError, AssertionError, FloatingPointError) as error:
+    except (OSError, MemoryError, RuntimeError, TypeError, ValueError, AssertionError, FloatingPointError) as error:
         if not (words := of_jax_settings(error) or of_the_machine(error)):
             raise
         print(f"{parser.prog} {arguments.command}: error: {printable(words)}", file=sys.stderr)

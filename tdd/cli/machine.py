@@ -95,7 +95,7 @@ def of_jax_settings(error: BaseException) -> str:
     odd = {
         "JAX_DEFAULT_DEVICE": "jax.default_device must" in str(error),
         "JAX_DEBUG_NANS": isinstance(error, FloatingPointError),
-        "JAX_COMPILATION_CACHE_DIR": isinstance(error, UnicodeEncodeError),
+        "JAX_COMPILATION_CACHE_DIR": isinstance(error, UnicodeEncodeError) or "DebugOptions, str" in str(error),
     }
     if name := next((name for name, fits in odd.items() if fits and os.environ.get(name)), ""):
         return f"{name}={os.environ[name]}: JAX stops for it; leave {name} unset"

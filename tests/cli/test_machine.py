@@ -118,6 +118,7 @@ def test_what_jax_stops_for_is_named(monkeypatch):
     for name, error in (
         ("JAX_DEBUG_NANS", FloatingPointError("invalid value (nan) encountered in sub")),
         ("JAX_COMPILATION_CACHE_DIR", UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")),
+        ("JAX_COMPILATION_CACHE_DIR", TypeError("Invoked with types: jaxlib._jax.DebugOptions, str")),
     ):
         monkeypatch.setenv(name, "1")
         assert of_jax_settings(error) == f"{name}=1: JAX stops for it; leave {name} unset"
