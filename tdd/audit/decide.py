@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from tdd.procedures.bounds import FdpBounds
+from tdd.procedures.calls import draws_for
 from tdd.procedures.fdp_template import LARGE
 from tdd.procedures.procedure import Procedure, as_procedure, check_no_options
 from tdd.records import ClusterSelection, Evidence, Guarantee, KnockoffSelection, Null, Selection
@@ -28,8 +29,8 @@ from tdd.validate import InputError, arrays
 
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 _SHOWN = 4
-_DRAWS, _MAX_DRAWS, _SEED_ERROR = 999, 9_999, 0.005
-"""Draws for the template, and what the draws of one seed may move delta by: one standard error."""
+_DRAWS, _MAX_DRAWS = 999, 9_999
+"""Draws for the template."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -365,7 +366,7 @@ def simultaneous_bounds(evidence: Evidence, choices: Choices, decision: Decision
     if delta * (_MAX_DRAWS + 1) < 1:
         raise InputError(f"delta={delta!r} is too small for {_MAX_DRAWS} draws: give at least {1 / (_MAX_DRAWS + 1):g}")
     large = max(decision.num_calibration, decision.num_tests) > LARGE
-    num_draws = _draws_for(delta) if large else max(_DRAWS, math.ceil(1 / delta))
+    num_draws = min(_MAX_DRAWS, draws_for(delta)) if large else max(_DRAWS, math.ceil(1 / delta))
     key = jax.random.fold_in(jax.random.key(choices.seed), 1)
     bounds = choices.procedure.bounds(evidence, decision.selection, delta=delta, key=key, num_draws=num_draws)
     if isinstance(bounds, str):
@@ -379,12 +380,6 @@ def simultaneous_bounds(evidence: Evidence, choices: Choices, decision: Decision
         item_bound = np.where(sizes > 0, np.asarray(bounds.fdp_bound), np.nan)
     cuts = _cuts(decision, false_in_selection, dict(zip(sizes.tolist(), false.tolist(), strict=True)))
     return SimultaneousBounds(True, "", delta, cuts, int(bounds.min_true), item_bound, bounds.guarantee.source)
-
-
-def _draws_for(delta: float) -> int:
-    """The fewest draws B with sqrt(delta (1 - delta)/B) at most the error, and delta (B + 1) about a whole number."""
-    place = math.ceil(delta**2 * (1 - delta) / _SEED_ERROR**2)
-    return min(_MAX_DRAWS, math.ceil(place / delta) - 1)
 
 
 def _cuts(decision: Decision, false_in_selection: int, false_by_size: Mapping[int, int]) -> tuple[Cut, ...]:

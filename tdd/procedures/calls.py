@@ -105,6 +105,14 @@ def half_level(alpha: Any) -> Any:
     return halved._replace(numerator=alpha.numerator, denominator=alpha.denominator.astype(np.int32) * 2)
 
 
+_SEED_ERROR = 0.005  # standard error of a probability over data sets, given the draws of one seed
+
+
+def draws_for(delta: float) -> int:
+    """The fewest draws B with sqrt(delta (1 - delta)/B) at most .005, and delta (B + 1) about a whole number."""
+    return math.ceil(math.ceil(delta**2 * (1 - delta) / _SEED_ERROR**2) / delta) - 1
+
+
 _COARSE = (64, 256, 1_024, 4_096, 8_192, 16_384, 32_768, 65_536)
 
 

@@ -12,7 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import conditional, conformal, stepup
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, level_operand, order_preserving, tracing
+from tdd.procedures.calls import (
+    CHOSEN_BEFOREHAND,
+    checked_scores,
+    draws_for,
+    level_operand,
+    order_preserving,
+    tracing,
+)
 from tdd.procedures.procedure import WithOption, check_options, masks
 from tdd.procedures.testing import bh
 from tdd.records import Evidence, Guarantee, Null, Selection
@@ -75,7 +82,7 @@ class ConditionalBH(WithOption):
         arrays.check_level(self.delta, "delta")
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
-        drawn = {"key": key, "num_draws": max(999, math.ceil(1 / self.delta))} if self.rule == "monte_carlo" else {}
+        drawn = {"key": key} if self.rule == "monte_carlo" else {}
         options: dict[str, Any] = {"null": self.null, "delta": self.delta, "method": self.rule, **drawn}
         p, smallest, n = _p_values(evidence.calibration, evidence.scores, **options, **masks(evidence))
         step = bh(p, alpha)
@@ -98,7 +105,7 @@ def calibration_conditional_p_values(
     delta: Any = 0.1,
     method: Literal["simes", "dkwm", "monte_carlo", "asymptotic"] = "simes",
     k: int | None = None,
-    num_draws: int = 999,
+    num_draws: int | None = None,
     key: jax.Array | None = None,
     calibration_mask: Any = None,
     mask: Any = None,
@@ -126,7 +133,8 @@ def calibration_conditional_p_values(
       delta: probability in (0, 1) that the guarantee fails for a calibration sample; may be traced.
       method: the table of bounds.
       k: for "simes", how many order statistics share the bound, in 1..n; default floor(n/2).
-      num_draws: for "monte_carlo", at least 1/delta - 1.
+      num_draws: B, for "monte_carlo", at least 1/delta - 1. Given the draws of one seed, delta has a standard error of
+        sqrt(delta (1 - delta)/(B + 2)); by default B makes that .005: 3,609 for delta = .1, and for a traced one.
       key: PRNG key for "monte_carlo".
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
@@ -148,7 +156,7 @@ def calibration_conditional_p_values(
 
 
 def _p_values(
-    calibration, scores, *, null, delta, method, k=None, num_draws=999, key=None, calibration_mask=None, mask=None
+    calibration, scores, *, null, delta, method, k=None, num_draws=None, key=None, calibration_mask=None, mask=None
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return `calibration_conditional_p_values`, the smallest one that any score can have, and n."""
     arrays.check_choice(null, conformal.NULLS, "null")
@@ -157,6 +165,7 @@ def _p_values(
     level = level_operand(delta, "delta")
     drawn = method == "monte_carlo"
     if drawn:
+        num_draws = draws_for(0.1 if tracing(delta) else float(delta)) if num_draws is None else num_draws
         arrays.check_key(key, 'method="monte_carlo"')
         _check_draws(num_draws, delta)
     if not tracing(calibration, calibration_mask):

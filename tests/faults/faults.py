@@ -1984,9 +1984,9 @@ DRAWS_AND_DUMPS = (
     ),
     Fault(
         "decide: few draws for the bounds of large samples",
-        "tdd/audit/decide.py",
-        "place = math.ceil(delta**2 * (1 - delta) / _SEED_ERROR**2)",
-        "place = 10",
+        "tdd/procedures/calls.py",
+        "math.ceil(math.ceil(delta**2 * (1 - delta) / _SEED_ERROR**2) / delta) - 1",
+        "math.ceil(10 / delta) - 1",
         ("tests/audit/test_verdict.py",),
     ),
     Fault(

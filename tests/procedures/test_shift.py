@@ -1,5 +1,7 @@
 """Public calls for one calibration sample, covariate shift, clusters and groups: laws, masks, messages."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from tdd.kernels import conditional
 from tdd.procedures import clusters as cluster_module
+from tdd.procedures.calls import draws_for
 from tdd.procedures.clusters import cluster_ptdi
 from tdd.procedures.conditional import calibration_conditional_p_values
 from tdd.procedures.p_values import (
@@ -538,3 +541,21 @@ def test_the_simes_bound_shares_k_order_statistics():
     rank = 1 + (CALIBRATION[:, None] <= SCORES).sum(axis=0)
     np.testing.assert_allclose(few, table[rank], rtol=1e-6)
     assert not np.allclose(few, half)
+
+
+@pytest.mark.parametrize("delta", [0.001, 0.05, 0.1, 0.2, 0.5])
+def test_draws_of_one_seed_move_delta_by_half_a_percent(delta):
+    """Given B draws, the chance that a new data set exceeds the chosen one is Beta(k, B + 1 - k)."""
+    draws = draws_for(delta)
+    place = round(delta * (draws + 1))
+    mean = place / (draws + 1)
+    assert math.sqrt(mean * (1 - mean) / (draws + 2)) <= 0.005
+    assert mean == pytest.approx(delta, rel=1e-3)
+    assert place >= 1
+
+
+def test_conditional_p_values_draw_as_often():
+    sample = np.random.default_rng(0).normal(size=(2, 40))
+    options = {"null": "nonmember", "method": "monte_carlo", "delta": 0.1, "key": jax.random.key(0)}
+    by_default = calibration_conditional_p_values(*sample, **options)
+    np.testing.assert_array_equal(by_default, calibration_conditional_p_values(*sample, num_draws=3_609, **options))
