@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice, ranks
+from tdd.kernels import lattice, ranks, stepup
 from tdd.kernels.ranks import counts
 
 __all__ = [
@@ -42,8 +42,7 @@ class Proportion(NamedTuple):
 def none(num_calibration: Any, num_tests: Any, *, max_rank: int = 2**30, max_tests: int = 2**30) -> Proportion:
     """pi0 = 1: plain BH; small static upper bounds of n + 1 and m save digits."""
     n, m = jnp.asarray(num_calibration, jnp.int32), jnp.asarray(num_tests, jnp.int32)
-    m, points = lattice.narrow(m, max_tests), lattice.narrow(n + 1, max_rank)
-    return Proportion(jnp.ones((), jnp.result_type(float)), (m,), (points,))
+    return Proportion(jnp.ones((), jnp.result_type(float)), *stepup.plain_scale(n, m, max_rank, max_tests))
 
 
 def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank: int, eta: Any = 0.05) -> Proportion:

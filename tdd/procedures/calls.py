@@ -113,16 +113,17 @@ def draws_for(delta: float) -> int:
     return math.ceil(math.ceil(delta**2 * (1 - delta) / _SEED_ERROR**2) / delta) - 1
 
 
-_COARSE = (64, 256, 1_024, 4_096, 8_192, 16_384, 32_768, 65_536)
+_COARSE = 2**16
 
 
 def common_size(size: int, *, coarse: bool = False) -> int:
     """Round up to one of 64, 72, 80, ..., 128, 144, ..., 256, 288, ... (eight for each factor of two).
 
-    With `coarse` to one of `_COARSE` up to 65,536: two samples of these lengths meet in 64 programs at most.
+    With `coarse` to a power of two, up to 65,536: two samples of these lengths meet in 121 programs at most, at no more
+    than twice their length. What costs the square of a length is padded by an eighth at most instead.
     """
-    if coarse and size <= _COARSE[-1]:
-        return next(one for one in _COARSE if size <= one)
+    if coarse and size <= _COARSE:
+        return max(64, 2 ** (size - 1).bit_length())
     step = 2 ** max((size - 1).bit_length() - 4, 3)
     return max(64, -(-size // step) * step)
 
@@ -233,6 +234,7 @@ def ordered_panels(
     *,
     rows: str = "detectors",
     pad: bool = False,
+    coarse: bool = True,
     most: float = math.inf,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Check scores of the same items by K detectors or models and return them as operands; see `order_preserving`.
@@ -243,7 +245,7 @@ def ordered_panels(
       calibration_mask: [n] bool or None.
       mask: [m] bool or None.
       rows: name of the K rows in messages.
-      pad: whether to pad to common sizes; see `to_common_size`.
+      pad, coarse: whether to pad to common sizes, and to which; see `common_size`.
       most: the most calibration items to which they may be padded.
 
     Returns:
@@ -269,9 +271,9 @@ def ordered_panels(
         masks.append(known if given is None else known & given)
     why = f"at least one item for which the null holds and that has a score in each of the {rows} is needed"
     arrays.check_some(calibration[0], masks[0], "calibration", why)
-    if pad and not tracing(*masks) and common_size(calibration.shape[1], coarse=True) <= most:
-        calibration, masks[0] = to_common_size(calibration, masks[0], coarse=True)
-        scores, masks[1] = to_common_size(scores, masks[1], coarse=True)
+    if pad and not tracing(*masks) and common_size(calibration.shape[1], coarse=coarse) <= most:
+        calibration, masks[0] = to_common_size(calibration, masks[0], coarse=coarse)
+        scores, masks[1] = to_common_size(scores, masks[1], coarse=coarse)
     ordered = [order_preserving((row, other), masks)[0] for row, other in zip(calibration, scores, strict=True)]
     first, second = (jnp.stack(parts) for parts in zip(*ordered, strict=True))
     return first, second, jnp.asarray(masks[0]), jnp.asarray(masks[1])

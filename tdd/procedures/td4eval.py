@@ -229,7 +229,8 @@ def td4eval(
     if key is not None or combine == "random" or (combine == "split_weights" and split is None):
         arrays.check_key(key, f'combine="{combine}"')
     pad = key is None and not tracing(alpha)  # a key's draws depend on the sizes
-    panels = ordered_panels(calibration, scores, calibration_mask, mask, pad=pad)
+    coarse = combine not in ("best_score", "closed_e_values")  # these two cost the square of a length
+    panels = ordered_panels(calibration, scores, calibration_mask, mask, pad=pad, coarse=coarse)
     if key is not None:
         key = key_of(key, (calibration, calibration_mask), (scores, mask))
     if weights is not None:

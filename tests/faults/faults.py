@@ -1693,6 +1693,13 @@ DEVICES = (
         ("tests/audit/test_paraphrase.py",),
     ),
     Fault(
+        "td4eval: what costs the square of a length is padded to twice of it",
+        "tdd/procedures/td4eval.py",
+        'coarse = combine not in ("best_score", "closed_e_values")',
+        "coarse = True",
+        ("tests/procedures/test_common_sizes.py",),
+    ),
+    Fault(
         "ptdi: a program for every pair of sizes",
         "tdd/procedures/ptdi.py",
         "scores, *traced, coarse=True)",
