@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,9 @@ from tdd.validate.arrays import check_process
 
 _STACK = re.compile(r"layers(_from_\d+)?")
 """Names of stacks over layers."""
+
+_ALIGNMENT = 64
+"""Bytes, of arrays that JAX's CPU client takes as they are."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +64,11 @@ class Placement:
         Raises:
           InputError: `read` returns another shape.
         """
-        sharding = self._sharding(shape, layered=False)
-        put = _put(read(), shape, sharding)
+        sharding, tensor = self._sharding(shape, layered=False), read()
         target = np.dtype(dtype if self.dtype is None else self.dtype)
+        if self._on_host:
+            tensor = _converted(tensor, target)
+        put = _put(tensor, shape, sharding)
         return put if put.dtype == target else jax.block_until_ready(_cast(put, target, sharding))
 
     def stacked(self, num_layers: int, shape: tuple[int, ...], dtype: Any, read: Callable[[int], Any]) -> jax.Array:
@@ -77,6 +83,8 @@ class Placement:
         devices if the mesh spans several processes.
         """
         target = np.dtype(dtype if self.dtype is None else self.dtype)
+        if self._on_host:
+            return _stacked_on_host(num_layers, shape, target, read)
         sharding = self._sharding((num_layers, *shape), layered=True)
         of_layer = None if sharding is None else NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]))
         stack = _zeros((num_layers, *shape), target, sharding)
@@ -86,6 +94,11 @@ class Placement:
             del put
             gc.collect(0)  # JAX releases the source of a copy only when garbage is collected
         return stack
+
+    @property
+    def _on_host(self) -> bool:
+        """Whether the device computes in the memory of the host, where nothing need be compiled to fill a parameter."""
+        return self.mesh is None and jax.default_backend() == "cpu"
 
     def _sharding(self, shape: tuple[int, ...], *, layered: bool) -> NamedSharding | None:
         return None if self.mesh is None else NamedSharding(self.mesh, partition(shape, self.mesh, layered=layered))
@@ -151,13 +164,37 @@ def everywhere(array: jax.Array) -> jax.Array:
     return _cast(array, array.dtype, NamedSharding(array.sharding.mesh, PartitionSpec()))
 
 
-def _put(tensor: Any, shape: tuple[int, ...], sharding: NamedSharding | None) -> jax.Array:
-    """The tensor on its devices, complete when this returns."""
+def _stacked_on_host(num_layers: int, shape: tuple[int, ...], dtype: np.dtype, read: Callable[[int], Any]) -> jax.Array:
+    """`Placement.stacked` in the memory of the host."""
+    size = num_layers * math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT  # what is aligned becomes the parameter without a copy
+    stack = memory[first : first + size].view(dtype).reshape(num_layers, *shape)
+    for layer in range(num_layers):
+        tensor = read(layer)
+        _check_shape(tensor, shape)
+        stack[layer] = _converted(tensor, dtype)
+        del tensor  # before the next is read
+    return jax.device_put(stack)
+
+
+def _converted(tensor: Any, dtype: np.dtype) -> np.ndarray:
+    """The tensor in another type, whose numbers may be too small for it; the caller looks for infinite ones."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        return np.asarray(tensor).astype(dtype, copy=False)
+
+
+def _check_shape(tensor: Any, shape: tuple[int, ...]) -> None:
     if tensor.shape != tuple(shape):
         raise InputError(
             f"a tensor that should have the shape {list(shape)} was read with {list(tensor.shape)}; the file changed "
             "while it was being read, or its header is wrong"
         )
+
+
+def _put(tensor: Any, shape: tuple[int, ...], sharding: NamedSharding | None) -> jax.Array:
+    """The tensor on its devices, complete when this returns."""
+    _check_shape(tensor, shape)
     if sharding is not None and hasattr(tensor, "cut"):  # only slices of it are ever read
         return jax.block_until_ready(
             jax.make_array_from_callback(tensor.shape, sharding, lambda i: tensor.cut(i or ()))

@@ -13,7 +13,7 @@ from jax.core import Tracer
 
 from tdd.kernels import set_statistics, trajectories
 from tdd.kernels.set_statistics import STATISTICS, Statistic
-from tdd.procedures.calls import exact_fraction, tracing
+from tdd.procedures.calls import exact_fraction, operand, tracing
 from tdd.records import Guarantee, pytree
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
@@ -138,15 +138,15 @@ def trajectory_test(
         with jax.enable_x64(True):
             looks = _looks(np.asarray(paths).astype(float)[:, order], *options)
             evidence, place, num_masked = jax.tree.map(np.asarray, looks)
-    anytime = levels[jnp.asarray(place)]
+    anytime = levels[operand(place)]
     alarm = anytime <= alpha
     return TrajectoryResult(
-        p_value=jnp.asarray(evidence.p_value, levels.dtype),
+        p_value=operand(evidence.p_value, levels.dtype),
         anytime_p_value=anytime,
-        log_e_value=jnp.asarray(evidence.log_e_value, levels.dtype),
+        log_e_value=operand(evidence.log_e_value, levels.dtype),
         alarm=alarm,
         first_alarm=jnp.where(jnp.any(alarm), jnp.argmax(alarm), -1).astype(jnp.int32),
-        num_masked=jnp.asarray(num_masked),
+        num_masked=operand(num_masked),
         method=f"trajectories/{statistic}/baseline={baseline}",
         guarantee=GUARANTEE,
     )

@@ -30,7 +30,7 @@ CHOSEN_BEFOREHAND = "the score, alpha and every other option were chosen before 
 
 def tracing(*values: Any) -> bool:
     """Return whether one of the values, or everything, is being traced."""
-    return any(isinstance(value, Tracer) for value in (*values, jnp.zeros(())))
+    return any(isinstance(value, Tracer) for value in (*values, jax.device_put(np.zeros(()))))
 
 
 def known(scores: Any, mask: Any = None) -> jax.Array:
@@ -40,10 +40,21 @@ def known(scores: Any, mask: Any = None) -> jax.Array:
     return real if mask is None else real & mask
 
 
+def operand(values: Any, dtype: Any = None) -> jax.Array:
+    """Return the values as a JAX array, of `dtype` where it is given.
+
+    `jnp.asarray` of a NumPy array compiles a program for each shape and type; this compiles none. The memory may be
+    shared: values are what a check of `tdd.validate.arrays` has copied, or what nobody else holds.
+    """
+    if isinstance(values, jax.Array):
+        return values if dtype is None else values.astype(dtype)
+    return jax.device_put(np.asarray(values, dtype))
+
+
 def as_floating(values: Any) -> jax.Array:
     """Return the values as a JAX array of their own floating type, integers in JAX's default one."""
-    array = jnp.asarray(values)
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
+    array = values if isinstance(values, jax.Array) else np.asarray(values)
+    return operand(array, None if jnp.issubdtype(array.dtype, jnp.floating) else jnp.result_type(float))
 
 
 def key_of(key: Any, *evidence: tuple[Any, Any]) -> jax.Array:
@@ -88,7 +99,7 @@ def level_operand(alpha: Any, name: str = "alpha") -> Any:
     if isinstance(alpha, (Tracer, lattice.Level)):
         return alpha
     arrays.check_level(alpha, name)
-    return alpha if isinstance(alpha, jax.Array) else jax.tree.map(jnp.asarray, lattice.as_level(alpha))
+    return alpha if isinstance(alpha, jax.Array) else jax.device_put(lattice.as_level(alpha))
 
 
 def exact_fraction(alpha: Any) -> Fraction:
@@ -145,10 +156,7 @@ def to_common_size(sample: Any, mask: Any, *others: Any, coarse: bool = False) -
 
 
 def first_items(selection: Any, number: int) -> Any:
-    """Remove from a selection the items that `to_common_size` added.
-
-    `jax.device_put` compiles nothing; `jnp.asarray` of a NumPy array compiles a program for each length.
-    """
+    """Remove from a selection the items that `to_common_size` added."""
     if selection.selected.shape[0] == number:
         return selection
 
@@ -159,8 +167,8 @@ def first_items(selection: Any, number: int) -> Any:
     cut: dict[str, Any] = {name: first(getattr(selection, name)) for name in names if hasattr(selection, name)}
     if fitted := getattr(selection, "envelope", None):
         cut["envelope"] = fitted._replace(x=first(fitted.x), value=first(fitted.value))
-    min_selections = jnp.minimum(selection.min_selections, jnp.int32(number + 1))
-    return dataclasses.replace(selection, min_selections=min_selections, **cut)
+    min_selections = np.minimum(selection.min_selections, np.int32(number + 1))
+    return dataclasses.replace(selection, min_selections=jax.device_put(min_selections), **cut)
 
 
 def decided_by_rank(ranked: Any, alpha: Any, estimate: Any, *, max_rank: int, scale: Any = None) -> dict[str, Any]:
@@ -204,26 +212,36 @@ def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list
     False in the masks. JAX arrays of different integer types, whose common type could wrap around, are refused.
     """
     filled = [
-        jnp.asarray(np.ones(np.shape(sample), bool) if mask is None else mask)
-        for sample, mask in zip(samples, masks, strict=True)
+        np.ones(np.shape(sample), bool) if mask is None else mask for sample, mask in zip(samples, masks, strict=True)
     ]
     if not all(isinstance(sample, np.ndarray) for sample in samples):
-        plain = [jnp.asarray(sample) for sample in samples]
+        plain = [operand(sample) for sample in samples]
         if len({sample.dtype for sample in plain}) > 1:
             common = functools.reduce(jnp.promote_types, [sample.dtype for sample in plain])
             if not jnp.issubdtype(common, jnp.floating):
                 types = ", ".join(str(sample.dtype) for sample in plain)
                 raise InputError(f"scores of different integer types ({types}); give them one type")
             plain = [sample.astype(common) for sample in plain]
-        return plain, filled
+        return plain, [*map(operand, filled)]
+    ordered = _ordered(samples)
+    if ordered is not samples:
+        filled = [
+            mask & ~np.isnan(sample) if sample.dtype.kind == "f" else mask
+            for mask, sample in zip(filled, samples, strict=True)
+        ]
+    return [*map(operand, ordered)], [*map(operand, filled)]
+
+
+def _ordered(samples: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """Return scores of one type that JAX has unchanged, and all others as their places among the distinct values of all
+    samples, int32; NaN comes last."""
     types = {sample.dtype for sample in samples}
     widest = 8 if jnp.result_type(float) == np.float64 else 4
     if len(types) == 1 and next(iter(types)).itemsize <= widest:
-        return [jnp.asarray(sample) for sample in samples], filled
-    return _shared_places(samples), [
-        mask & ~np.isnan(sample) if sample.dtype.kind == "f" else mask
-        for mask, sample in zip(filled, samples, strict=True)
-    ]
+        return samples
+    _, inverse = np.unique(np.concatenate(samples), return_inverse=True)
+    ends = np.cumsum([sample.size for sample in samples])
+    return [part.astype(np.int32) for part in np.split(inverse, ends[:-1])]
 
 
 def ordered_panels(
@@ -274,17 +292,13 @@ def ordered_panels(
     if pad and not tracing(*masks) and common_size(calibration.shape[1], coarse=coarse) <= most:
         calibration, masks[0] = to_common_size(calibration, masks[0], coarse=coarse)
         scores, masks[1] = to_common_size(scores, masks[1], coarse=coarse)
-    ordered = [order_preserving((row, other), masks)[0] for row, other in zip(calibration, scores, strict=True)]
-    first, second = (jnp.stack(parts) for parts in zip(*ordered, strict=True))
-    return first, second, jnp.asarray(masks[0]), jnp.asarray(masks[1])
-
-
-def _shared_places(samples: Sequence[np.ndarray]) -> list[jax.Array]:
-    """Return each value's place among the distinct values of all samples, int32; NaN comes last."""
-    together = np.concatenate(samples)
-    _, inverse = np.unique(together, return_inverse=True)
-    ends = np.cumsum([sample.size for sample in samples])
-    return [jnp.asarray(part, jnp.int32) for part in np.split(inverse, ends[:-1])]
+    if all(isinstance(panel, np.ndarray) for panel in (calibration, scores)):
+        ordered = [_ordered(pair) for pair in zip(calibration, scores, strict=True)]
+        first, second = (np.stack(parts) for parts in zip(*ordered, strict=True))
+    else:
+        ordered = [order_preserving(pair, masks)[0] for pair in zip(calibration, scores, strict=True)]
+        first, second = (jnp.stack(parts) for parts in zip(*ordered, strict=True))
+    return operand(first), operand(second), operand(masks[0]), operand(masks[1])
 
 
 def in_own_precision(run: Callable[[list[Any]], _T], samples: Sequence[Any], *others: Any) -> _T:
@@ -301,9 +315,9 @@ def in_own_precision(run: Callable[[list[Any]], _T], samples: Sequence[Any], *ot
         and not tracing(*others)
     )
     if not wide:
-        return run([None if sample is None else jnp.asarray(sample) for sample in samples])
+        return run([None if sample is None else operand(sample) for sample in samples])
     with jax.enable_x64(True):
-        result = run([None if sample is None else jnp.asarray(sample, np.float64) for sample in samples])
+        result = run([None if sample is None else operand(sample, np.float64) for sample in samples])
         return jax.tree.map(np.asarray, result)
 
 

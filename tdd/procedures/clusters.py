@@ -14,7 +14,15 @@ from jax.core import Tracer
 
 from tdd.kernels import clusters as kernel
 from tdd.kernels import evalues, stepup
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, known, level_operand, order_preserving, tracing
+from tdd.procedures.calls import (
+    CHOSEN_BEFOREHAND,
+    checked_scores,
+    known,
+    level_operand,
+    operand,
+    order_preserving,
+    tracing,
+)
 from tdd.procedures.p_values import as_labels, label_indices
 from tdd.procedures.ptdi import ptdi
 from tdd.records import CLUSTER_UNITS, ClusterSelection, Guarantee, Selection
@@ -181,7 +189,7 @@ def cluster_ptdi(
     arrays.check_level(alpha)
     arrays.check_level(eta, "eta")
     places: tuple[dict[Hashable, int], ...] = ({}, {})
-    labels = tuple(jnp.asarray(label_indices(side, place)) for side, place in zip(sides, places, strict=True))
+    labels = tuple(operand(label_indices(side, place)) for side, place in zip(sides, places, strict=True))
     counts = tuple(map(len, places))
     scaled: dict[str, Any] = {"alpha": alpha, "proportion": proportion, "eta": eta}
     if unit == "cluster":
@@ -223,7 +231,7 @@ def _aggregated(samples: Any, masks: Any, labels: Any, sizes: Any, aggregate: st
 
     def run() -> list[Any]:
         return [
-            _cluster_scores(jnp.asarray(sample), label, mask=mask, num_clusters=size, aggregate=aggregate)
+            _cluster_scores(operand(sample), label, mask=mask, num_clusters=size, aggregate=aggregate)
             for sample, mask, label, size in zip(samples, masks, labels, sizes, strict=True)
         ]
 

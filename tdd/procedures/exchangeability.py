@@ -19,7 +19,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import betting, permutation, randomization, rank_sum, student
-from tdd.procedures.calls import key_of, tracing
+from tdd.procedures.calls import key_of, operand, tracing
 from tdd.records import Difference, Guarantee, TestResult, pytree
 from tdd.validate import InputError, arrays
 
@@ -191,9 +191,9 @@ def _traced(canonical, shuffled, mask, key, test, num_draws, tie_break) -> Excha
     """Run the test inside a trace, in the floating type of what is traced."""
     if not isinstance(canonical, Tracer) and not isinstance(shuffled, Tracer):
         known = ~(np.isnan(np.asarray(canonical, float)) | np.isnan(np.asarray(shuffled, float)).any(axis=1))
-        mask = mask if known.all() else known if mask is None else jnp.asarray(mask) & known
+        mask = mask if known.all() else known if mask is None else operand(mask) & known
     canonical, shuffled = centred(canonical, shuffled)
-    mask = None if mask is None else jnp.asarray(mask)
+    mask = None if mask is None else operand(mask)
     _check_randomness(test, tie_break, key, shuffled.shape[0], shuffled.shape[1], num_draws)
     try:
         return _test(canonical, shuffled, mask, key, None, test=test, num_draws=num_draws, ties=tie_break)
@@ -207,7 +207,7 @@ def centred(canonical: Any, shuffled: Any) -> tuple[jax.Array, jax.Array]:
         canonical, shuffled = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float)
         canonical, shuffled = canonical - canonical, shuffled - canonical[:, None]
     dtype = jnp.result_type(canonical, shuffled, jnp.float32)
-    return jnp.asarray(canonical, dtype), jnp.asarray(shuffled, dtype)
+    return operand(canonical, dtype), operand(shuffled, dtype)
 
 
 def _check_randomness(test: str, tie_break: str, key: Any, r: int, k: int, num_draws: int) -> None:
@@ -297,7 +297,7 @@ def _restored(result: ExchangeabilityResult, real: np.ndarray) -> Exchangeabilit
         "shard_statistic": statistic,
         "num_masked": np.int32((~real).sum()),
     }
-    return jax.tree.map(jnp.asarray, ExchangeabilityResult(**fields))
+    return jax.device_put(ExchangeabilityResult(**fields))
 
 
 def shuffles_needed(num_shards: int, alpha: float, test: str = "combined", *, num_draws: int = 99_999) -> int:

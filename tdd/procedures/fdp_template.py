@@ -72,7 +72,7 @@ def _computed(n: int, delta: float, *, max_calibration: int, max_tests: int) -> 
     with jax.enable_x64(True):
         found = _calibrated(n, np.float64(delta), max_calibration=max_calibration, max_tests=max_tests)
         found = jax.tree.map(np.asarray, found)
-    return jax.tree.map(jnp.asarray, found._replace(delta=np.asarray(delta, jnp.result_type(float))))
+    return jax.device_put(found._replace(delta=np.asarray(delta, jnp.result_type(float))))
 
 
 _calibrated = jax.jit(null_paths.calibrate, static_argnames=("max_calibration", "max_tests"))
@@ -131,8 +131,8 @@ def _drawn(
         widest = np.maximum(widest, top)
         bound[index] = widest
     num_nulls = step * np.arange(1, num_steps + 1, dtype=np.int32)
-    value = jnp.asarray(delta, jnp.result_type(float))
-    return Template(jnp.asarray(num_nulls), jnp.asarray(grid), jnp.asarray(bound), jnp.int32(n), value)
+    value = np.asarray(delta, jnp.result_type(float))
+    return jax.device_put(Template(num_nulls, grid, bound, np.int32(n), value))
 
 
 def _cells_of_few(mean: np.ndarray) -> int:

@@ -13,7 +13,7 @@ from jax.core import Tracer
 from tdd.kernels import knockoff
 from tdd.kernels import knockoff_symmetry as symmetry_tests
 from tdd.kernels.knockoff_symmetry import Tails
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, in_own_precision, level_operand
+from tdd.procedures.calls import CHOSEN_BEFOREHAND, in_own_precision, level_operand, operand
 from tdd.records import Guarantee, TestResult
 from tdd.validate import InputError, arrays
 
@@ -101,7 +101,7 @@ def knockoff_symmetry(
         return _symmetry(*samples, mask, level, rule=rule, test=test, alternative=alternative)
 
     result = in_own_precision(run, (original, knockoffs), mask, tail)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), result)
+    return jax.tree.map(lambda leaf: operand(leaf, jnp.result_type(float)), result)
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "test", "alternative"))

@@ -12,7 +12,7 @@ from jax.core import Tracer
 from tdd.kernels import change_detection, martingale, online_conformal
 from tdd.kernels.change_detection import Alarms
 from tdd.kernels.martingale import BETS, Bet, Martingale
-from tdd.procedures.calls import as_floating, order_preserving
+from tdd.procedures.calls import as_floating, operand, order_preserving
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
 
@@ -100,11 +100,11 @@ def online_conformal_p_values(
     if uniforms is not None:
         uniforms = arrays.as_vector(uniforms, "uniforms")
         _check_uniforms(uniforms, length)
-        uniforms = jnp.asarray(uniforms, jnp.result_type(float))
+        uniforms = operand(uniforms, jnp.result_type(float))
     if key is not None or uniforms is None or (window is not None and length > window + 1):
         arrays.check_key(key, "breaking ties and choosing the score that leaves a full window")
     (ordered,), (real,) = order_preserving([scores], [mask])
-    seen = None if key is None else jnp.asarray(scores).astype(jnp.float32)
+    seen = None if key is None else operand(scores, jnp.float32)
     return _p_values(ordered, null=null, key=key, uniforms=uniforms, window=window, mask=real, evidence=seen)
 
 
@@ -175,7 +175,7 @@ def shiryaev_roberts(p_values: Any, mean_time: Any, *, log: bool = False, mask: 
     """
     _check_mean_time(mean_time)
     log_p, mask = _log_p(p_values, log, mask)
-    return _alarms(log_p, jnp.asarray(mean_time, jnp.result_type(float)), mask=mask)
+    return _alarms(log_p, operand(mean_time, jnp.result_type(float)), mask=mask)
 
 
 _alarms = jax.jit(change_detection.shiryaev_roberts)
@@ -200,7 +200,7 @@ def _log_p(p_values: Any, log: bool, mask: Any) -> tuple[jax.Array, Any]:
     if not np.issubdtype(p_values.dtype, np.floating):
         p_values = p_values.astype(jnp.result_type(float))
     with np.errstate(divide="ignore"):
-        return jnp.asarray(np.log(p_values)), mask
+        return operand(np.log(p_values)), mask
 
 
 def _check_mean_time(mean_time: Any) -> None:

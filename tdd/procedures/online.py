@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from tdd.kernels import online
 from tdd.kernels.online import METHODS, WEALTH_FRACTION, Decision, Method, Online, State
-from tdd.procedures.calls import as_floating, level_operand
+from tdd.procedures.calls import as_floating, level_operand, operand
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
 
@@ -139,7 +139,7 @@ def _decided(kernel: Any, p_values: Any, alpha: Any, mask: Any, initial_wealth: 
     arrays.check_p_values(p_values)
     if initial_wealth is not None:
         arrays.check_level(initial_wealth, "initial_wealth")
-        options["initial_wealth"] = jnp.asarray(initial_wealth, jnp.result_type(float))
+        options["initial_wealth"] = operand(initial_wealth, jnp.result_type(float))
     return kernel(as_floating(p_values), level_operand(alpha), mask=mask, **options)
 
 
@@ -191,7 +191,7 @@ class OnlineTest:
         """
         _check_state(state, self.horizon, self.method)
         _check_step(value, mask, e_value=self.method == "e_lond")
-        return _decide(state, jnp.asarray(value, jnp.result_type(float)), mask)
+        return _decide(state, operand(value, jnp.result_type(float)), mask)
 
 
 def online_test(

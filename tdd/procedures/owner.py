@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tdd.kernels import discriminant, permutation, ranks, set_statistics, student
 from tdd.procedures.calls import key_of, ordered_panels, tracing
@@ -224,7 +225,7 @@ def dataset_inference(
     heldout, suspect, heldout_mask, suspect_mask = ordered_panels(heldout, suspect, heldout_mask, suspect_mask)
     if not tracing(suspect_mask, heldout_mask):
         for name, real in (("suspect", suspect_mask), ("heldout", heldout_mask)):
-            if (count := int(real.sum())) < FEWEST:
+            if (count := int(np.asarray(real).sum())) < FEWEST:
                 raise InputError(f"{name} needs at least {FEWEST} items with all scores, two in each half; got {count}")
     return _dataset_inference(heldout, suspect, heldout_mask, suspect_mask, key, test, num_splits, num_draws)
 

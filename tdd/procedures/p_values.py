@@ -10,7 +10,6 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -18,6 +17,7 @@ from tdd.kernels import clusters as cluster_kernels
 from tdd.kernels import conformal
 from tdd.procedures.calls import (
     key_of,
+    operand,
     ordered_scores,
 )
 from tdd.records import Guarantee, Null
@@ -156,7 +156,7 @@ def hierarchical_p_values(
     samples, masks = ordered_scores(calibration, scores, calibration_mask, mask)
     known: dict[Hashable, int] = {}
     clusters = label_indices(as_labels(calibration_clusters, samples[0], "calibration_clusters"), known)
-    return _hierarchical(*samples, jnp.asarray(clusters), num_clusters=len(known), null=null, **masks)
+    return _hierarchical(*samples, operand(clusters), num_clusters=len(known), null=null, **masks)
 
 
 _hierarchical = jax.jit(cluster_kernels.hierarchical_p_values, static_argnames=("num_clusters", "null"))
@@ -204,7 +204,7 @@ def mondrian_p_values(
     sides = as_labels(calibration_groups, samples[0], "calibration_groups"), as_labels(groups, samples[1], "groups")
     _check_same_kind(*sides)
     known: dict[Hashable, int] = {}
-    indices = [jnp.asarray(label_indices(labels, known)) for labels in sides]
+    indices = [operand(label_indices(labels, known)) for labels in sides]
     return _mondrian(*samples, *indices, null=null, **masks).p_values
 
 

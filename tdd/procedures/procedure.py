@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels.stepup_parts import StepUp
-from tdd.procedures.calls import exact_fraction
+from tdd.procedures.calls import exact_fraction, operand
 from tdd.records import Difference, Evidence, Guarantee, Null, Selection
 from tdd.validate import InputError, arrays
 from tdd.validate.options import KnownFields, kind_of, parse_option, split_options
@@ -94,8 +94,8 @@ class Procedure(KnownFields, abc.ABC):
         return Selection.from_step(
             step,
             p_values=p_values,
-            num_calibration=jnp.asarray(num_calibration, jnp.int32),
-            min_selections=jnp.asarray(min_selections, jnp.int32),
+            num_calibration=operand(num_calibration, jnp.int32),
+            min_selections=operand(min_selections, jnp.int32),
             method=self.label,
             null=self.null,
             guarantee=self.guarantee,

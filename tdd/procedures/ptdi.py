@@ -17,6 +17,7 @@ from tdd.procedures.calls import (
     decided_by_rank,
     first_items,
     level_operand,
+    operand,
     order_preserving,
     to_common_size,
 )
@@ -197,7 +198,7 @@ def _standardised(*samples: Any) -> tuple[jax.Array, ...]:
         known = together[~np.isnan(together)]
         unit = float(np.ptp(known / 4)) if known.size else 1.0  # a quarter: the range of the largest floats overflows
         samples = tuple((sample / 4 - known.mean() / 4) / (unit or 1.0) for sample in samples)
-    return tuple(jnp.asarray(sample, jnp.result_type(float)) for sample in samples)
+    return tuple(operand(sample, jnp.result_type(float)) for sample in samples)
 
 
 @functools.partial(jax.jit, static_argnames="proportion")

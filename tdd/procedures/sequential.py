@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import betting, sequential
-from tdd.procedures.calls import tracing
+from tdd.procedures.calls import operand, tracing
 from tdd.procedures.exchangeability import GUARANTEES as TEST_GUARANTEES
 from tdd.procedures.exchangeability import TESTS, TestName, as_shards, centred, exchangeability, tie_tolerance
 from tdd.records import Guarantee, pytree
@@ -158,7 +158,7 @@ def exchangeability_sequence(
         operands = centred(canonical, shuffled)
         result = _counted(
             *operands,
-            None if mask is None else jnp.asarray(mask),
+            None if mask is None else operand(mask),
             None,
             rule=rule,
             looks=reached,
@@ -241,10 +241,10 @@ def _first(result: SequentialResult, count: int) -> SequentialResult:
     """Return the first looks in JAX's default types, with p-values that do not underflow."""
     tiny = np.finfo(jnp.result_type(float)).tiny
     fields = {
-        name: jnp.asarray(getattr(result, name)[:count]) for name in ("log_p_value", "log_e_value", "num_exceedances")
+        name: operand(getattr(result, name)[:count]) for name in ("log_p_value", "log_e_value", "num_exceedances")
     }
-    fields["p_value"] = jnp.asarray(np.maximum(result.p_value[:count], tiny))
-    return dataclasses.replace(jax.tree.map(jnp.asarray, result), looks=result.looks[:count], **fields)
+    fields["p_value"] = operand(np.maximum(result.p_value[:count], tiny))
+    return dataclasses.replace(jax.tree.map(operand, result), looks=result.looks[:count], **fields)
 
 
 def _as_looks(looks: Any, horizon: int | None) -> tuple[int, ...]:

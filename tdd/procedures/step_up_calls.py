@@ -19,7 +19,7 @@ from tdd.kernels import hommel as hommels
 from tdd.kernels import stepup
 from tdd.kernels.rows import map_rows
 from tdd.kernels.stepup_parts import StepUp
-from tdd.procedures.calls import level_operand, narrowed, to_common_size, tracing
+from tdd.procedures.calls import level_operand, narrowed, operand, to_common_size, tracing
 from tdd.validate import arrays
 
 PROCEDURES: dict[str, Callable[..., StepUp]] = {
@@ -60,7 +60,7 @@ def run_step_up(
     if not jnp.issubdtype(p_values.dtype, jnp.floating):
         p_values = p_values.astype(jnp.result_type(float))
     if not isinstance(p_values, np.ndarray) or tracing(alpha, mask):
-        decisions, outside = run(jnp.asarray(p_values), mask)
+        decisions, outside = run(operand(p_values), mask)
     else:
         wide = p_values.dtype == np.float64 and jnp.result_type(float) == np.float32
         with jax.enable_x64(True) if wide else contextlib.nullcontext():

@@ -19,7 +19,7 @@ from jax.core import Tracer
 from tdd.kernels import combine as cauchy_combination
 from tdd.kernels import conformal, evalues, merge, pooled_ranks, stepup
 from tdd.procedures.bounds import fdp_bounds_of_selection
-from tdd.procedures.calls import first_items, half_level, key_of, level_operand, ordered_panels, tracing
+from tdd.procedures.calls import first_items, half_level, key_of, level_operand, operand, ordered_panels, tracing
 from tdd.procedures.evalues import drawn_uniform
 from tdd.procedures.procedure import WithOption, masks, min_selections_by_rank
 from tdd.procedures.several_scores import choose, num_rejections, weights_of_detectors
@@ -366,7 +366,7 @@ def _as_weights(weights: Any, num_detectors: int) -> jax.Array:
     arrays.check_weights(array)
     if isinstance(array, np.ndarray):
         array = array.astype(np.float64) / array.max()
-    return jnp.asarray(array, jnp.result_type(float))
+    return operand(array, jnp.result_type(float))
 
 
 def check_options(combine: Any, **given: Any) -> None:

@@ -19,7 +19,7 @@ from tdd.kernels import local_fdr as local_fdr_kernel
 from tdd.kernels import stepup
 from tdd.kernels.local_fdr import LocalFdr
 from tdd.kernels.stepup_parts import StepUp
-from tdd.procedures.calls import as_floating
+from tdd.procedures.calls import as_floating, operand
 from tdd.procedures.step_up_calls import PROCEDURES, run_step_up
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
@@ -378,7 +378,7 @@ def local_fdr(p_values: Any, *, null_proportion: Any = 1.0, mask: Any = None) ->
             valid = False
         if not valid or isinstance(null_proportion, bool):
             raise InputError(f"null_proportion must be one number in (0, 1], got {null_proportion!r}")
-    proportion = jnp.asarray(null_proportion, jnp.result_type(float))
+    proportion = operand(null_proportion, jnp.result_type(float))
     return _local_fdr(as_floating(p_values), null_proportion=proportion, mask=mask)
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import lattice
-from tdd.procedures.calls import level_operand, order_preserving
+from tdd.procedures.calls import level_operand, operand, order_preserving
 from tdd.records import Guarantee, Null, pytree
 from tdd.validate import InputError, arrays
 
@@ -128,7 +128,7 @@ def threshold(
     arrays.check_some(samples[0], masks[0], "validation", "items with known labels are needed")
     (own, tested), (own_real, real) = order_preserving(samples, masks)
     level = None if alpha is None else level_operand(alpha)
-    return _threshold(own, jnp.asarray(is_target), tested, own_real, real, level, null=null, rule=rule)
+    return _threshold(own, operand(is_target), tested, own_real, real, level, null=null, rule=rule)
 
 
 @functools.partial(jax.jit, static_argnames=("null", "rule"))

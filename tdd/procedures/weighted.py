@@ -13,7 +13,15 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import conformal, weighted
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, key_of, known, level_operand, order_preserving
+from tdd.procedures.calls import (
+    CHOSEN_BEFOREHAND,
+    checked_scores,
+    key_of,
+    known,
+    level_operand,
+    operand,
+    order_preserving,
+)
 from tdd.procedures.procedure import Procedure, check_options, masks
 from tdd.records import Evidence, Guarantee, Null, Selection, pytree
 from tdd.validate import InputError, arrays
@@ -182,7 +190,7 @@ def effective_sample_size(weights: Any) -> jax.Array:
     weights = arrays.as_vector(weights, "weights")
     arrays.check_weights(weights, "weights", "a weight is a ratio of densities")
     weights, _ = _common_unit(weights, weights)
-    return _effective_sample_size(jnp.asarray(weights, jnp.result_type(float)))
+    return _effective_sample_size(operand(weights, jnp.result_type(float)))
 
 
 _effective_sample_size = jax.jit(weighted.effective_sample_size)
@@ -197,7 +205,7 @@ def _checked(
     weights = _as_item_weights(weights, scores, mask, "weights", some_positive=False)
     both = _common_unit(calibration_weights, weights)
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
-    operands = [*samples, *(jnp.asarray(side, jnp.result_type(float)) for side in both)]
+    operands = [*samples, *(operand(side, jnp.result_type(float)) for side in both)]
     return operands, {"calibration_mask": masks[0], "mask": masks[1]}
 
 

@@ -76,7 +76,7 @@ def as_count(value: Any, name: str, largest: int = 10**9, why: str = "") -> int:
 
 
 def as_vector(values: Any, name: str) -> jax.Array | np.ndarray:
-    """Return a one-dimensional array of numbers, a JAX array unchanged, anything else as a NumPy array.
+    """Return a one-dimensional array of numbers, a JAX array unchanged, anything else copied into a NumPy array.
 
     Raises:
       InputError: not numbers, or not one-dimensional.
@@ -127,7 +127,10 @@ def num_axes(values: Any) -> int:
 
 
 def _numbers(values: Any, name: str, what: str) -> Any:
-    """Return a JAX array unchanged, anything else as a NumPy array, missing and masked values as NaN."""
+    """Return a JAX array unchanged, anything else copied into a NumPy array, missing and masked values as NaN.
+
+    JAX reads NumPy arrays where they lie while the caller goes on, and the caller may write into his own.
+    """
     check_process()
     if isinstance(values, jax.Array):
         return values
@@ -138,7 +141,7 @@ def _numbers(values: Any, name: str, what: str) -> Any:
     if _holds_bool(values):
         raise InputError(f"{name} must be {what}, and holds True or False among them")
     try:
-        array = np.asarray(values)
+        array = np.array(values)
         if array.dtype == np.longdouble:  # JAX has no such type
             array = array.astype(np.float64)
         if array.dtype == object:  # nullable columns, decimals
@@ -163,12 +166,12 @@ def _real_type(array: Any, name: str) -> Any:
 
 
 def as_mask(mask: Any, values: Any, name: str) -> jax.Array | np.ndarray | None:
-    """Return a boolean mask with the shape of the values that it masks, or None."""
+    """Return a boolean mask with the shape of the values that it masks, or None; copied where it is NumPy's."""
     if mask is None:
         return None
     if isinstance(mask, np.ma.MaskedArray):
         raise InputError(f"{name} must be an array of True and False, got a masked array; mask.filled(False) is one")
-    array: Any = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    array: Any = mask if isinstance(mask, jax.Array) else np.array(mask)
     if array.dtype != np.bool_:
         raise InputError(f"{name} must be boolean (True = real item), got dtype {array.dtype}")
     if array.shape != np.shape(values):

@@ -1934,6 +1934,27 @@ DEVICES = (
 
 DRAWS_AND_DUMPS = (
     Fault(
+        "arrays: JAX reads what the caller overwrites",
+        "tdd/validate/arrays.py",
+        "array = np.array(values)",
+        "array = np.asarray(values)",
+        ("tests/procedures/test_overwritten_inputs.py",),
+    ),
+    Fault(
+        "calls: preparing scores compiles a program for each type",
+        "tdd/procedures/calls.py",
+        "return [*map(operand, ordered)], [*map(operand, filled)]",
+        "return [*map(jnp.asarray, ordered)], [*map(operand, filled)]",
+        ("tests/procedures/test_common_sizes.py",),
+    ),
+    Fault(
+        "placement: a stack on the host is filled with its first layer",
+        "tdd/placement.py",
+        "        tensor = read(layer)",
+        "        tensor = read(0)",
+        ("tests/models/test_placement.py",),
+    ),
+    Fault(
         "keys: one constant key draws the same in every audit",
         "tdd/procedures/calls.py",
         "return jax.random.fold_in(key, total)",

@@ -182,14 +182,15 @@ def test_ceil_sqrt_is_exact():
 
 def test_an_envelope_decides_on_more_items_than_it_was_fitted_on():
     """Not fitted, it is BH on P, whatever the number of items was."""
+    adaptive, plain = (jax.jit(call, static_argnames="max_rank") for call in (envelope.adaptive_bh, stepup.bh_ranks))
     for fitted_on, items in ((8, 256), (8, 700), (200, 300)):
-        found = envelope.fit(jnp.ones(fitted_on, jnp.int32), 9, max_rank=10, grid=(0.5,))
+        found = fit(np.ones(fitted_on, np.int32), 9, max_rank=10, grid=(0.5,))
         assert not found.fitted
-        for rank in (jnp.full(items, 10), jnp.arange(items) % 10 + 1):
-            step = envelope.adaptive_bh(rank, 9, 0.5, found, max_rank=10)
-            np.testing.assert_array_equal(step.reject, stepup.bh_ranks(rank, 9, 0.5, max_rank=10).reject)
+        for rank in (np.full(items, 10, np.int32), np.arange(items, dtype=np.int32) % 10 + 1):
+            step = adaptive(rank, 9, exact(0.5), found, max_rank=10)
+            np.testing.assert_array_equal(step.reject, plain(rank, 9, exact(0.5), max_rank=10).reject)
 
 
 def test_an_envelope_has_the_types_of_any_other():
-    small, large = (envelope.fit(jnp.ones(m, jnp.int32), 9, max_rank=10, grid=(0.5,)) for m in (8, 700))
+    small, large = (fit(np.ones(m, np.int32), 9, max_rank=10, grid=(0.5,)) for m in (8, 700))
     assert {leaf.dtype for leaf in small.anchor} == {leaf.dtype for leaf in large.anchor} == {np.dtype(np.int32)}

@@ -77,10 +77,11 @@ def test_where_a_parameter_is_cut(shape, layered, expected):
     assert partition(shape, mesh, layered=layered) == expected
 
 
-def test_one_tensor_in_host_memory_at_a_time():
-    """8 layers of 256 x 256 float32, 256 KiB each: beyond the device's 2 MiB, NumPy never holds more than one of them
-    (1 * 256 KiB, and 64 KiB for everything small), which stacking on the host (8 * 256 KiB) would exceed."""
-    one, placement = 256 * 256 * 4, Placement()
+@pytest.mark.parametrize("mesh", [None, "mesh"])
+def test_one_tensor_in_host_memory_at_a_time(mesh):
+    """8 layers of 256 x 256 float32, 256 KiB each: beside the stack of 2 MiB, which NumPy holds where the device is the
+    host, never more than one of them (1 * 256 KiB, and 64 KiB for everything small)."""
+    one, placement = 256 * 256 * 4, Placement(one_device() if mesh else None)
 
     def read(layer):
         return np.full((256, 256), layer, np.float32)
@@ -91,7 +92,21 @@ def test_one_tensor_in_host_memory_at_a_time():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     np.testing.assert_array_equal(stack[:, 0, 0], np.arange(8))
-    assert one < peak < one + 2**16
+    held = 0 if mesh else 8 * one
+    assert held + one < peak < held + one + 2**16
+
+
+@pytest.mark.parametrize("shape", [(16, 24), (5,), ()])
+def test_on_the_host_nothing_is_compiled_or_copied(shape, monkeypatch, caplog):
+    put, given = jax.device_put, []
+    monkeypatch.setattr(jax, "device_put", lambda array, *to: given.append(array) or put(array, *to))
+    layers = [np.full(shape, layer, np.float32) for layer in range(3)]
+    with jax.log_compiles(True), caplog.at_level("WARNING", logger="jax"):
+        found = Placement(dtype=jnp.bfloat16).stacked(3, shape, np.float32, layers.__getitem__)
+        Placement(dtype=jnp.bfloat16).single(shape, np.float32, lambda: layers[0])
+    assert "Compiling" not in caplog.text
+    assert found.unsafe_buffer_pointer() == given[0].ctypes.data
+    np.testing.assert_array_equal(found, np.stack(layers))
 
 
 def test_the_device_holds_the_stack_once():
@@ -106,7 +121,7 @@ def test_the_device_holds_the_stack_once():
         held.append(sum(array.nbytes for array in jax.live_arrays()) - before)
         return np.full((64, 64), layer, np.float32)
 
-    Placement().stacked(6, (64, 64), np.float32, read)
+    Placement(one_device()).stacked(6, (64, 64), np.float32, read)
     one = 64 * 64 * 4
     assert max(held) < 6 * one + one // 2
     assert all(len(found) == 1 and found == places[0] for found in places)

@@ -153,7 +153,7 @@ def test_logits_are_those_of_the_plain_weights(tmp_path, name):
     logits = []
     for folder in models(tmp_path, name)[:2]:
         lm, params, _ = load(folder)
-        logits.append(np.asarray(lm.hidden(params, tokens)) @ np.asarray(lm.readout(params)).T)
+        logits.append(np.asarray(jax.jit(lm.hidden)(params, tokens)) @ np.asarray(lm.readout(params)).T)
     np.testing.assert_array_equal(*logits)
     assert np.ptp(logits[0]) > 0
 

@@ -1,5 +1,7 @@
 """One score learned from several: laws, invariance to the bit, members, messages."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,11 +9,12 @@ import pytest
 
 import tdd
 from tdd import InputError, combined_score
-from tdd.kernels.discriminant import discriminant
+from tdd.kernels import discriminant as kernel
 
 RNG = np.random.default_rng(0)
 CALIBRATION, SCORES = RNG.normal(size=(5, 200)), RNG.normal(size=(5, 100))
 SCORES[:, :30] -= 1.5
+discriminant = jax.jit(kernel.discriminant, static_argnames=("null", "sparse"))
 MEMBERS = RNG.normal(size=(5, 60)) - 1.5
 
 
@@ -56,7 +59,7 @@ def test_the_learned_score_is_the_same_to_the_bit_under_every_order():
     rng = np.random.default_rng(2)
     scores = np.round(rng.normal(size=(3, 90)), 1).astype(np.float32)  # with ties
     label = (np.arange(90) >= 30).astype(np.int32)
-    program = jax.jit(lambda scores: discriminant(scores, jnp.asarray(label), null="nonmember", sparse=True))
+    program = functools.partial(discriminant, label=jnp.asarray(label), null="nonmember", sparse=True)
     plain = program(jnp.asarray(scores))
     for seed in range(20):
         order = np.concatenate([np.arange(30), 30 + np.random.default_rng(seed).permutation(60)])

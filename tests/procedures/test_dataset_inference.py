@@ -10,16 +10,19 @@ import pytest
 from scipy import stats
 
 from tdd import InputError, dataset_inference
-from tdd.kernels.discriminant import discriminant
+from tdd.kernels import discriminant as kernel
 from tdd.procedures.owner import log_smallest_p, split_p_value
 
 RNG = np.random.default_rng(0)
 SUSPECT, HELDOUT = RNG.normal(size=(3, 60)) - 1, RNG.normal(size=(3, 50))
 KEY = jax.random.key(0)
 
+discriminant = jax.jit(kernel.discriminant, static_argnames=("null", "sparse"))
+one_split_p_value = jax.jit(split_p_value, static_argnames=("test", "num_draws"))
+
 
 def one_split(scores, is_suspect, fitted, test, num_draws=999):
-    return split_p_value(
+    return one_split_p_value(
         jnp.asarray(scores, jnp.float32),
         jnp.asarray(is_suspect),
         jnp.asarray(fitted),

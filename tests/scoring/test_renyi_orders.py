@@ -1,6 +1,7 @@
 """Renyi entropies of any order: against float64, at their limits, and through `tdd.score`."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from tdd.models.spec import DecoderSpec
 from tdd.scoring.scores.score import parse_score
 from tdd.scoring.token_stats import token_stats
 
+tile_renyi = jax.jit(kernel.tile_renyi, static_argnums=(1, 2))
 ORDERS = (1e-6, 0.05, 0.3, 0.49, 0.51, 0.7, 0.99, 1 - 1e-6, 1 + 1e-6, 1.01, 1.3, 1.6, 3.0, 10.0, 1e3)
 NEVER = -np.inf
 
@@ -48,7 +50,7 @@ def entropy(logits, order):
 @pytest.mark.parametrize("order", ORDERS)
 def test_every_order_is_that_of_float64(order, block):
     given = rows()
-    found = np.asarray(kernel.tile_renyi(jnp.asarray(given), order, block), np.float64)
+    found = np.asarray(tile_renyi(jnp.asarray(given), order, block), np.float64)
     expected = entropy(given, order)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-30 if order < 5 else 1e-7)
 
@@ -56,14 +58,14 @@ def test_every_order_is_that_of_float64(order, block):
 def test_the_limits():
     given = jnp.asarray(rows())
     usual = kernel.tile_statistics(given, jnp.zeros(len(given), jnp.int32), None)
-    near = np.stack([kernel.tile_renyi(given, order, None) for order in (1 - 1e-6, 1 + 1e-6)])
+    near = np.stack([tile_renyi(given, order, None) for order in (1 - 1e-6, 1 + 1e-6)])
     np.testing.assert_allclose(near, np.stack([-usual.mu] * 2), rtol=3e-5)
-    np.testing.assert_allclose(kernel.tile_renyi(given, 1e6, None), usual.renyi_inf, rtol=1e-5)
+    np.testing.assert_allclose(tile_renyi(given, 1e6, None), usual.renyi_inf, rtol=1e-5)
     for order, name in ((0.5, "renyi_half"), (2.0, "renyi_two")):
-        np.testing.assert_allclose(kernel.tile_renyi(given, order, None), getattr(usual, name), rtol=1e-5)
+        np.testing.assert_allclose(tile_renyi(given, order, None), getattr(usual, name), rtol=1e-5)
     support = np.log(np.isfinite(rows()).sum(axis=1))
-    np.testing.assert_allclose(kernel.tile_renyi(given, 1e-6, None)[:4], support[:4], rtol=1e-3)
-    every = np.stack([kernel.tile_renyi(given, order, None) for order in ORDERS])
+    np.testing.assert_allclose(tile_renyi(given, 1e-6, None)[:4], support[:4], rtol=1e-3)
+    every = np.stack([tile_renyi(given, order, None) for order in ORDERS])
     assert (np.diff(every, axis=0) <= 2e-5 * (1 + every[1:])).all()  # never rises with the order
     # a broken twin, the quotient of differences near order 1, is seen
     d = given[1] - given[1].max()
@@ -105,9 +107,11 @@ def test_scores_of_a_model(small, form):
     names = ["max_renyi:gamma=0.7,k=0.3", "loss", "max_renyi:gamma=3,k=0"]
     found = tdd.score(given, texts, names, params=params, tokenizer=tokenizer, progress=False).values
     alone = tdd.score(given, texts, names[0], params=params, tokenizer=tokenizer, progress=False).values
-    for i, text in enumerate(texts):
-        ids = np.array(tokenizer(text)["input_ids"])
-        logits = np.asarray(lm.logits(params, ids[None]))[0, :-1]
+    tokens = [np.array(tokenizer(text)["input_ids"]) for text in texts]
+    padded = np.stack([np.pad(ids, (0, 100 - len(ids))) for ids in tokens])
+    every = np.asarray(jax.jit(lm.logits)(params, padded))
+    for i, ids in enumerate(tokens):
+        logits = every[i, : len(ids) - 1]
         ordered = np.sort(entropy(logits, 0.7))[::-1]
         count = max(1, (3 * len(ordered)) // 10)
         assert found[names[0]][i] == pytest.approx(ordered[:count].mean(), rel=1e-5)
@@ -122,8 +126,9 @@ def test_statistics_by_name(small):
     score = parse_score("max_renyi:gamma=0.25,k=1")
     assert score.reads == score.computed == ("renyi_0.25",)
     assert parse_score("max_renyi:gamma=2").computed == ("mu", "renyi_half", "renyi_two", "renyi_inf")
-    stats = token_stats(lm, params, jnp.asarray(ids), jnp.asarray(mask), orders={"renyi_0.25": 0.25})
-    mean = entropy(np.asarray(lm.logits(params, ids))[0, :-1], 0.25).mean()
+    one_order = jax.jit(functools.partial(token_stats, lm, orders={"renyi_0.25": 0.25}))
+    stats = one_order(params, ids, mask)
+    mean = entropy(np.asarray(jax.jit(lm.logits)(params, ids))[0, :-1], 0.25).mean()
     assert float(score_rows(stats, score)[0]) == pytest.approx(mean, rel=1e-5)
     with pytest.raises(tdd.InputError, match=r"order 0\.25: set TokenStats\.renyi\['renyi_0\.25'\]"):
-        score_rows(token_stats(lm, params, jnp.asarray(ids), jnp.asarray(mask)), score)
+        score_rows(jax.jit(token_stats, static_argnums=0)(lm, params, ids, mask), score)

@@ -27,7 +27,8 @@ def test_each_model_selects_alone():
 
 def test_each_model_selects_by_bh():
     sample = jax.jit(JointLabels(num_models=2, num_calibration=39, num_tests=30, signal=3.0).draw)(jax.random.key(0))
-    selected = baselines.selected_by_each(sample.calibration, sample.scores, alpha=0.3, step="bh")
+    select = jax.jit(baselines.selected_by_each, static_argnames=("alpha", "step"))
+    selected = select(sample.calibration, sample.scores, alpha=0.3, step="bh")
     for own, tested, got in zip(sample.calibration, sample.scores, selected, strict=True):
         assert got.tolist() == ref.ptdi(-np.asarray(own), -np.asarray(tested), 0.3, "none", 0.5)[0]
     assert selected.any()
