@@ -15,14 +15,14 @@ References: Liu & Xie (2020), "Cauchy combination test"; TD4Eval, eq. 8-9.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammainc, ndtr, ndtri
+from jax.scipy.special import ndtr, ndtri
 
+from tdd.kernels.gamma_tails import gamma_tails
 from tdd.kernels.platforms import over_rows
 
 __all__ = [
@@ -135,18 +135,15 @@ def log_cauchy(log_p_values: jax.Array, *, weights: jax.Array | None = None, axi
 def fisher(p_values: jax.Array, *, axis: int = -1) -> Combined:
     """-2·sum log p_k against the upper tail of chi-squared with 2K degrees of freedom.
 
-    With s = -sum log p_k the tail is e^-s·(1 + s + ... + s^(K-1)/(K-1)!): a sum of positive terms, taken in logarithms.
-    p = 0 and the statistic is infinite where a p-value is 0.
+    With s = -sum log p_k the tail is e^-s·(1 + s + ... + s^(K-1)/(K-1)!); see `gamma_tails`. p = 0 and the statistic is
+    infinite where a p-value is 0.
 
     References: Fisher (1925).
     """
     p = probabilities(p_values, axis)
     total = -over_rows(jnp.sum, jnp.log(p))
-    finite = jnp.where(total == jnp.inf, 1, total)
-    log_terms = [_log_power(finite, i) - math.lgamma(i + 1) for i in range(p.shape[0])]
-    top = functools.reduce(jnp.maximum, log_terms)
-    log_tail = jnp.minimum(jnp.log(sum(jnp.exp(term - top) for term in log_terms)) + top - finite, 0)
-    return Combined(jnp.where(total == jnp.inf, 0, jnp.exp(log_tail)), 2 * total)
+    _, tail = gamma_tails(p.shape[0], jnp.where(total == jnp.inf, 0, total))
+    return Combined(jnp.where(total == jnp.inf, 0, tail), 2 * total)
 
 
 def pearson(p_values: jax.Array, *, axis: int = -1) -> Combined:
@@ -158,8 +155,7 @@ def pearson(p_values: jax.Array, *, axis: int = -1) -> Combined:
     """
     p = probabilities(p_values, axis)
     total = -over_rows(jnp.sum, jnp.log1p(-p))
-    shape = jnp.full_like(total, p.shape[0])
-    tail = gammainc(shape, jnp.where(total == jnp.inf, 0, total))
+    tail, _ = gamma_tails(p.shape[0], jnp.where(total == jnp.inf, 0, total))
     return Combined(jnp.where(total == jnp.inf, 1, tail), -2 * total)
 
 
@@ -273,8 +269,3 @@ def _odd(x: jax.Array, coefficients: tuple[float, ...]) -> jax.Array:
     for coefficient in coefficients[1:]:
         value = value * square + coefficient
     return value * square * x + x
-
-
-def _log_power(total: jax.Array, i: int) -> jax.Array:
-    """log(total^i), 0 for i = 0."""
-    return jnp.zeros_like(total) if i == 0 else i * jnp.log(total)

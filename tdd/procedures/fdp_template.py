@@ -132,7 +132,7 @@ def _drawn(
         bound[index] = widest
     num_nulls = step * np.arange(1, num_steps + 1, dtype=np.int32)
     value = np.asarray(delta, jnp.result_type(float))
-    return jax.device_put(Template(num_nulls, grid, bound, np.int32(n), value))
+    return Template(*jax.device_put((num_nulls, grid, bound, np.int32(n), value)))
 
 
 def _cells_of_few(mean: np.ndarray) -> int:

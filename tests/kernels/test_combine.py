@@ -6,6 +6,7 @@ import pytest
 import rounding
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from tdd.kernels import combine, merge
 
@@ -87,6 +88,22 @@ def test_one_p_value_comes_back(name, p):
     else:
         # a tail by its logarithm, of which every unit is a unit of p itself
         rounding.assert_close(merged(name, p), np.float32(p), roundings=6 * 4, scale=p * (1 + abs(np.log(p))))
+
+
+@pytest.mark.parametrize("size", [30, 250, 20_000])
+def test_tails_of_many_p_values(size):
+    """An error of the sum s moves the tail by its density times s: three sums of 64 terms, and a logarithm each."""
+    fisher, pearson = (jax.jit(kernel) for kernel in (combine.fisher, combine.pearson))
+    for z in (-2, 0, 2):  # standard deviations of the sum
+        p = (np.random.default_rng(size).random(size) ** (1 + z / np.sqrt(size))).astype(np.float32)
+        law = stats.gamma(size)
+        for kernel, values, total, tail in (
+            (fisher, p, -np.log(np.float64(p)).sum(), law.sf),
+            (pearson, 1 - p, -np.log1p(-np.float64(1 - p)).sum(), law.cdf),
+        ):
+            exact = tail(total)
+            scale = exact + total * law.pdf(total)
+            rounding.assert_close(kernel(values).p_value, exact, roundings=3 * 64 + 4, scale=scale)
 
 
 def test_a_weight_of_zero_ignores_the_p_value():

@@ -172,13 +172,13 @@ def test_after_nan_all_are_nan(name):
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 64, 65, 200])
 def test_rows_are_joined_from_the_first_to_the_last(rows):
-    """In this order the sums have the same bits as NumPy's, which adds rows so; one row holds a NaN."""
+    """In this order the sums have the bits of NumPy, which adds rows so, and those of more than 64 rows in groups
+    of 64; one row holds a NaN."""
     values = np.random.default_rng(0).standard_cauchy((rows, 70)).astype(np.float32)
     values[rows // 2, 3] = np.nan
     for reduce, join in ((jnp.sum, np.add), (jnp.prod, np.multiply), (jnp.max, np.maximum), (jnp.min, np.minimum)):
-        expected = values[0]
-        for row in values[1:]:
-            expected = join(expected, row)
+        groups = np.split(values, range(64, rows, 64)) if reduce is jnp.sum else [values]
+        expected = functools.reduce(join, [functools.reduce(join, group) for group in groups])
         found = jax.jit(functools.partial(platforms.over_rows, reduce))
         with jax.default_device(jax.devices("cpu")[0]):  # an accelerator adds in its own order
             np.testing.assert_array_equal(found(values), expected)

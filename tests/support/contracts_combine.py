@@ -4,8 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import references_combine as ref
 from contract_entry import ELEMENTARY, NUM_TEST, Entry, at_least_one, by_logarithm, own
+from scipy import stats
 
-from tdd.kernels import combine, conformal, discriminant, merge, pooled_ranks
+from tdd.kernels import combine, conformal, discriminant, gamma_tails, merge, pooled_ranks
 
 TAU, DETECTORS = 0.4, 3
 SIZE = 5
@@ -125,6 +126,23 @@ def classical(name, make=inner_groups, label=""):
         label,
         roundings=SIZE + 4 * GAMMA_TERMS,
         scale=tail_of_a_sum,
+    )
+
+
+def gamma(shape):
+    """Up to four standard deviations from the mean: exponents of about 8, each a difference of numbers up to 20 times
+    as large, and sums in groups of 64."""
+
+    def near(rng, n, m):
+        return {"value": np.maximum(shape + np.sqrt(shape) * rng.uniform(-4, 4, m), 0.01).astype(np.float32)}
+
+    return Entry(
+        "gamma_tails.gamma_tails",
+        lambda value: gamma_tails.gamma_tails(shape, value),
+        near,
+        lambda value: (stats.gamma.cdf(value.astype(float), shape), stats.gamma.sf(value.astype(float), shape)),
+        f"{shape}",
+        roundings=2 * 64 + 8 * (20 + ELEMENTARY),
     )
 
 
@@ -284,6 +302,7 @@ ENTRIES = [
     ],
     merged("simes", wide_groups, "sorted"),
     *[classical(name) for name in ("fisher", "pearson", "stouffer", "tippett")],
+    *[gamma(shape) for shape in (40_000, 300, 5, 1)],
     classical(
         "stouffer",
         lambda rng, n, m: inner_groups(rng, n, m) | {"weights": np.array([1, 4, 9, 0.5, 2], np.float32)},
