@@ -138,15 +138,15 @@ def trajectory_test(
         with jax.enable_x64(True):
             looks = _looks(np.asarray(paths).astype(float)[:, order], *options)
             evidence, place, num_masked = jax.tree.map(np.asarray, looks)
-    anytime = levels[operand(place)]
+    anytime = levels[jax.device_put(place)]
     alarm = anytime <= alpha
     return TrajectoryResult(
-        p_value=operand(evidence.p_value, levels.dtype),
+        p_value=jax.device_put(operand(evidence.p_value, levels.dtype)),
         anytime_p_value=anytime,
-        log_e_value=operand(evidence.log_e_value, levels.dtype),
+        log_e_value=jax.device_put(operand(evidence.log_e_value, levels.dtype)),
         alarm=alarm,
         first_alarm=jnp.where(jnp.any(alarm), jnp.argmax(alarm), -1).astype(jnp.int32),
-        num_masked=operand(num_masked),
+        num_masked=jax.device_put(num_masked),
         method=f"trajectories/{statistic}/baseline={baseline}",
         guarantee=GUARANTEE,
     )

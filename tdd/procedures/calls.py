@@ -30,7 +30,12 @@ CHOSEN_BEFOREHAND = "the score, alpha and every other option were chosen before 
 
 def tracing(*values: Any) -> bool:
     """Return whether one of the values, or everything, is being traced."""
-    return any(isinstance(value, Tracer) for value in (*values, jax.device_put(np.zeros(()))))
+    return any(isinstance(value, Tracer) for value in (*values, _constant()))
+
+
+@jax.jit
+def _constant() -> jax.Array:
+    return jnp.zeros((), jnp.int32)
 
 
 def known(scores: Any, mask: Any = None) -> jax.Array:
@@ -40,19 +45,20 @@ def known(scores: Any, mask: Any = None) -> jax.Array:
     return real if mask is None else real & mask
 
 
-def operand(values: Any, dtype: Any = None) -> jax.Array:
-    """Return the values as a JAX array, of `dtype` where it is given.
+def operand(values: Any, dtype: Any = None) -> Any:
+    """Return the values as an operand of a compiled function, of `dtype` where it is given.
 
-    `jnp.asarray` of a NumPy array compiles a program for each shape and type; this compiles none. The memory may be
-    shared: values are what a check of `tdd.validate.arrays` has copied, or what nobody else holds.
+    JAX takes NumPy's arrays as they lie, at no cost: `jnp.asarray` compiles a program for each shape and type, and
+    `jax.device_put` takes longer than many a call. So nobody else may write into them; the checks of
+    `tdd.validate.arrays` copy what callers hold.
     """
     if isinstance(values, jax.Array):
         return values if dtype is None else values.astype(dtype)
-    return jax.device_put(np.asarray(values, dtype))
+    return np.asarray(values, dtype)
 
 
-def as_floating(values: Any) -> jax.Array:
-    """Return the values as a JAX array of their own floating type, integers in JAX's default one."""
+def as_floating(values: Any) -> Any:
+    """Return the values as an operand of their own floating type, integers in JAX's default one."""
     array = values if isinstance(values, jax.Array) else np.asarray(values)
     return operand(array, None if jnp.issubdtype(array.dtype, jnp.floating) else jnp.result_type(float))
 
@@ -99,7 +105,7 @@ def level_operand(alpha: Any, name: str = "alpha") -> Any:
     if isinstance(alpha, (Tracer, lattice.Level)):
         return alpha
     arrays.check_level(alpha, name)
-    return alpha if isinstance(alpha, jax.Array) else jax.device_put(lattice.as_level(alpha))
+    return alpha if isinstance(alpha, jax.Array) else lattice.as_level(alpha)
 
 
 def exact_fraction(alpha: Any) -> Fraction:

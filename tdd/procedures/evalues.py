@@ -11,7 +11,7 @@ import numpy as np
 
 from tdd.kernels import conformal, evalues
 from tdd.kernels.evalues import EStepUp
-from tdd.procedures.calls import in_own_precision, key_of, level_operand, narrowed, operand, order_preserving
+from tdd.procedures.calls import in_own_precision, key_of, level_operand, narrowed, order_preserving
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
 
@@ -213,7 +213,7 @@ def average_e_values(e_values: Any) -> jax.Array:
     if e_values.shape[0] == 0:
         raise InputError("e_values has no row: at least one split or detector is needed")
     mean = in_own_precision(lambda samples: _average(*samples), (e_values,))
-    return operand(mean, jnp.result_type(float)) if isinstance(mean, np.ndarray) else mean
+    return jax.device_put(mean.astype(jnp.result_type(float))) if isinstance(mean, np.ndarray) else mean
 
 
 _average = jax.jit(evalues.average)

@@ -26,7 +26,6 @@ from tdd.procedures.calls import (
     exact_fraction,
     first_items,
     level_operand,
-    operand,
     ordered_panels,
     tracing,
 )
@@ -311,7 +310,7 @@ def _jmcs(calibration, scores, calibration_mask, mask, alpha, eta, *, rule) -> J
         estimate = proportions.none(n, m, max_rank=max_rank, max_tests=scores.shape[1])
     scale = None
     if rule == "by":
-        top, bottom = (operand(table)[m] for table in harmonic(scores.shape[1]))
+        top, bottom = (jnp.asarray(table)[m] for table in harmonic(scores.shape[1]))
         scale = ((*estimate.numerator, top), (*estimate.denominator, bottom))
     return JointSelection.from_step(
         **decided_by_rank(ranked, alpha, estimate, max_rank=max_rank, scale=scale),

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from tdd.kernels import knockoff
-from tdd.procedures.calls import in_own_precision, level_operand, operand
+from tdd.procedures.calls import in_own_precision, level_operand
 from tdd.procedures.knockoff_symmetry import PAIRS
 from tdd.records import Guarantee, pytree
 from tdd.validate import arrays
@@ -74,7 +74,7 @@ def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) 
     def run(samples: list[Any]) -> KnockoffFdpBounds:
         return _knockoffs(*samples, level_operand(delta, "delta"), mask)
 
-    return jax.tree.map(operand, in_own_precision(run, (statistic,), mask, delta))
+    return jax.device_put(in_own_precision(run, (statistic,), mask, delta))
 
 
 @jax.jit

@@ -101,7 +101,7 @@ def knockoff_symmetry(
         return _symmetry(*samples, mask, level, rule=rule, test=test, alternative=alternative)
 
     result = in_own_precision(run, (original, knockoffs), mask, tail)
-    return jax.tree.map(lambda leaf: operand(leaf, jnp.result_type(float)), result)
+    return jax.device_put(jax.tree.map(lambda leaf: operand(leaf, jnp.result_type(float)), result))
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "test", "alternative"))

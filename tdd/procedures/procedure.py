@@ -94,8 +94,8 @@ class Procedure(KnownFields, abc.ABC):
         return Selection.from_step(
             step,
             p_values=p_values,
-            num_calibration=operand(num_calibration, jnp.int32),
-            min_selections=operand(min_selections, jnp.int32),
+            num_calibration=jax.device_put(operand(num_calibration, jnp.int32)),
+            min_selections=jax.device_put(operand(min_selections, jnp.int32)),
             method=self.label,
             null=self.null,
             guarantee=self.guarantee,

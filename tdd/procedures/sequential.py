@@ -240,11 +240,9 @@ def _counted(canonical, shuffled, mask, tolerance, *, rule, looks, num_exceedanc
 def _first(result: SequentialResult, count: int) -> SequentialResult:
     """Return the first looks in JAX's default types, with p-values that do not underflow."""
     tiny = np.finfo(jnp.result_type(float)).tiny
-    fields = {
-        name: operand(getattr(result, name)[:count]) for name in ("log_p_value", "log_e_value", "num_exceedances")
-    }
-    fields["p_value"] = operand(np.maximum(result.p_value[:count], tiny))
-    return dataclasses.replace(jax.tree.map(operand, result), looks=result.looks[:count], **fields)
+    fields = {name: getattr(result, name)[:count] for name in ("log_p_value", "log_e_value", "num_exceedances")}
+    fields["p_value"] = np.maximum(result.p_value[:count], tiny)
+    return jax.device_put(dataclasses.replace(result, looks=result.looks[:count], **fields))
 
 
 def _as_looks(looks: Any, horizon: int | None) -> tuple[int, ...]:

@@ -1958,7 +1958,7 @@ DRAWS_AND_DUMPS = (
         "calls: preparing scores compiles a program for each type",
         "tdd/procedures/calls.py",
         "return [*map(operand, ordered)], [*map(operand, filled)]",
-        "return [*map(jnp.asarray, ordered)], [*map(operand, filled)]",
+        "return [*map(jnp.asarray, ordered)], [*map(jnp.asarray, filled)]",
         ("tests/procedures/test_common_sizes.py",),
     ),
     Fault(
