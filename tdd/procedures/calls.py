@@ -221,7 +221,7 @@ def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list
         np.ones(np.shape(sample), bool) if mask is None else mask for sample, mask in zip(samples, masks, strict=True)
     ]
     if not all(isinstance(sample, np.ndarray) for sample in samples):
-        plain = [operand(sample) for sample in samples]
+        plain = [jnp.asarray(sample) for sample in samples]
         if len({sample.dtype for sample in plain}) > 1:
             common = functools.reduce(jnp.promote_types, [sample.dtype for sample in plain])
             if not jnp.issubdtype(common, jnp.floating):

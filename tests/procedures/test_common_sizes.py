@@ -173,3 +173,13 @@ def test_nothing_is_compiled_for_fifty_new_lengths(call, wide, caplog):
         for own, test in others:
             call(own, test)
     assert "Compiling" not in caplog.text
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.float32])
+def test_arrays_of_numpy_and_jax_go_together(dtype):
+    own, test = (np.nan_to_num(9 * x).astype(dtype) for x in samples(70, 90))
+    host = tdd.ptdi(own, test, alpha=0.3)
+    assert host.selected.any()
+    for mixed in ((jnp.asarray(own), test), (own, jnp.asarray(test))):
+        np.testing.assert_array_equal(tdd.ptdi(*mixed, alpha=0.3).selected, host.selected)
