@@ -142,7 +142,7 @@ def fisher(p_values: jax.Array, *, axis: int = -1) -> Combined:
     """
     p = probabilities(p_values, axis)
     total = -over_rows(jnp.sum, jnp.log(p))
-    _, tail = gamma_tails(p.shape[0], jnp.where(total == jnp.inf, 0, total))
+    _, tail = gamma_tails(p.shape[0], jnp.where(total == jnp.inf, 1, total))
     return Combined(jnp.where(total == jnp.inf, 0, tail), 2 * total)
 
 
@@ -155,7 +155,7 @@ def pearson(p_values: jax.Array, *, axis: int = -1) -> Combined:
     """
     p = probabilities(p_values, axis)
     total = -over_rows(jnp.sum, jnp.log1p(-p))
-    tail, _ = gamma_tails(p.shape[0], jnp.where(total == jnp.inf, 0, total))
+    tail, _ = gamma_tails(p.shape[0], jnp.where(total == jnp.inf, 1, total))
     return Combined(jnp.where(total == jnp.inf, 1, tail), -2 * total)
 
 

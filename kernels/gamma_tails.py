@@ -14,8 +14,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from tdd.kernels.platforms import over_rows
+from jax import lax
 
 __all__ = ["gamma_tails"]
 
@@ -33,23 +32,29 @@ def gamma_tails(shape: int, value: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     Returns:
       ([...], [...]); the smaller one of the two has the relative accuracy of t·eps/sqrt(K) that t itself allows.
+
+    Cost: O(sqrt(K)) for each t, a term after the other; memory of the values.
     """
-    count = min(shape, math.ceil(_SPREAD * math.sqrt(shape)) + _LEFT)
-    upper = _probabilities(shape - count, count, value)  # of counts below K; they rise up to K where t >= K
-    lower = _probabilities(shape, math.ceil(_SPREAD * math.sqrt(shape)) + _LEFT, value)  # they fall from K on else
+    most = math.ceil(_SPREAD * math.sqrt(shape)) + _LEFT
+    count = min(shape, most)
+    upper = _probabilities(np.arange(shape - count, shape), value)  # of counts below K: they rise where t >= K
+    lower = _probabilities(np.arange(shape, shape + most)[::-1], value)  # of the others: they fall where t <= K
     small = value < shape
-    return jnp.where(small, lower, 1 - upper), jnp.where(small & (count < shape), 1 - lower, upper)
+    above = upper if count == shape else jnp.where(small, 1 - lower, upper)
+    return jnp.where(small, lower, 1 - upper), above
 
 
-def _probabilities(first: int, count: int, mean: jax.Array) -> jax.Array:
-    """The sum of the Poisson probabilities of `first`, ..., first + count - 1."""
-    number = np.arange(first, first + count, dtype=np.float64)
-    column = (count,) + (1,) * mean.ndim
-    i = jnp.asarray(np.maximum(number, 1), mean.dtype).reshape(column)
-    constant = jnp.asarray(_log_constants(number), mean.dtype).reshape(column)
-    t = mean[None]
-    deviance = jnp.where(jnp.asarray(number == 0).reshape(column), t, i * _h((t - i) / i, t / i))
-    return over_rows(jnp.sum, jnp.exp(constant - deviance))
+def _probabilities(counts: np.ndarray, mean: jax.Array) -> jax.Array:
+    """The sum of the Poisson probabilities of some counts, [...], added in their order."""
+
+    def add(so_far: jax.Array, term: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        i, constant = term
+        return so_far + jnp.exp(constant - i * _h((mean - i) / i, mean / i)), None
+
+    start = jnp.exp(-mean) if counts[0] == 0 else jnp.zeros_like(mean)
+    positive = counts[counts > 0].astype(np.float64)
+    terms = (jnp.asarray(positive, mean.dtype), jnp.asarray(_log_constants(positive), mean.dtype))
+    return jnp.minimum(lax.scan(add, start, terms)[0], 1)
 
 
 def _h(d: jax.Array, ratio: jax.Array) -> jax.Array:
@@ -63,9 +68,8 @@ def _h(d: jax.Array, ratio: jax.Array) -> jax.Array:
     return jnp.where(near, r * (d - 2 * square * series), d - jnp.log(ratio))
 
 
-def _log_constants(number: np.ndarray) -> np.ndarray:
-    """log of i^i·e^-i/i!, 0 for i = 0."""
-    i = np.maximum(number, 1)
+def _log_constants(i: np.ndarray) -> np.ndarray:
+    """log of i^i·e^-i/i! for i >= 1."""
     small = np.array([math.lgamma(x + 1) - x * math.log(x) + x for x in np.minimum(i, _STIRLING)])
     series = (1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / (1188 * i**2)) / i**2) / i**2) / i**2) / i
-    return -np.where(number == 0, 0, np.where(i < _STIRLING, small, series + 0.5 * np.log(2 * np.pi * i)))
+    return -np.where(i < _STIRLING, small, series + 0.5 * np.log(2 * np.pi * i))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tdd.kernels import combine, merge
+from tdd.kernels.gamma_tails import gamma_tails
 
 MERGES = ("bonferroni", "simes", "hommel", "ruger", "maximum", "twice_mean", "geometric", "harmonic")
 CLASSICAL = ("fisher", "pearson", "stouffer", "tippett")
@@ -104,6 +105,13 @@ def test_tails_of_many_p_values(size):
             exact = tail(total)
             scale = exact + total * law.pdf(total)
             rounding.assert_close(kernel(values).p_value, exact, roundings=3 * 64 + 4, scale=scale)
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 300])
+def test_no_tail_is_above_one(size):
+    values = np.float32(size) * np.linspace(0, 2, 1001, dtype=np.float32)
+    for tail in jax.jit(gamma_tails, static_argnums=0)(size, values):
+        assert 0 <= tail.min() <= tail.max() <= 1
 
 
 def test_a_weight_of_zero_ignores_the_p_value():
