@@ -202,16 +202,14 @@ def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: A
     return calibration, scores, calibration_mask, mask
 
 
-def ordered_scores(
-    calibration: Any, scores: Any, calibration_mask: Any, mask: Any
-) -> tuple[list[jax.Array], dict[str, jax.Array]]:
+def ordered_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> tuple[list[Any], dict[str, Any]]:
     """Return `checked_scores` as operands of a compiled function, and its masks by name; see `order_preserving`."""
     *samples, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     samples, masks = order_preserving(samples, (calibration_mask, mask))
     return samples, dict(zip(("calibration_mask", "mask"), masks, strict=True))
 
 
-def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list[jax.Array], list[jax.Array]]:
+def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return scores that a 32-bit kernel orders as the given ones are ordered, and their masks.
 
     NumPy scores of one type that JAX has are unchanged; all others become int32 places in their common order, with NaN
@@ -260,7 +258,7 @@ def ordered_panels(
     pad: bool = False,
     coarse: bool = True,
     most: float = math.inf,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+) -> tuple[Any, Any, Any, Any]:
     """Check scores of the same items by K detectors or models and return them as operands; see `order_preserving`.
 
     Args:

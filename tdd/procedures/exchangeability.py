@@ -201,7 +201,7 @@ def _traced(canonical, shuffled, mask, key, test, num_draws, tie_break) -> Excha
         raise InputError(str(error)) from error
 
 
-def centred(canonical: Any, shuffled: Any) -> tuple[jax.Array, jax.Array]:
+def centred(canonical: Any, shuffled: Any) -> tuple[Any, Any]:
     """Return the operands of a traced test; only differences count: known values are centred in double precision."""
     if not isinstance(canonical, Tracer) and not isinstance(shuffled, Tracer):
         canonical, shuffled = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float)

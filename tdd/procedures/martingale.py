@@ -181,7 +181,7 @@ def shiryaev_roberts(p_values: Any, mean_time: Any, *, log: bool = False, mask: 
 _alarms = jax.jit(change_detection.shiryaev_roberts)
 
 
-def _log_p(p_values: Any, log: bool, mask: Any) -> tuple[jax.Array, Any]:
+def _log_p(p_values: Any, log: bool, mask: Any) -> tuple[Any, Any]:
     """Return the logarithms, taken in double precision where values are known, and the checked mask."""
     if not isinstance(log, bool):
         raise InputError(f"log must be True or False, got {log!r}")

@@ -188,7 +188,7 @@ def ptdi(
     return first_items(_ptdi(*samples, *masks, values, *levels, proportion=proportion), number)
 
 
-def _standardised(*samples: Any) -> tuple[jax.Array, ...]:
+def _standardised(*samples: Any) -> tuple[Any, ...]:
     """Return samples of a moment estimate in JAX's float type, NumPy scores centred and scaled together first.
 
     The estimate does not depend on the origin and the unit of the scores, but its rounding error does.

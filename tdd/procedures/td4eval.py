@@ -356,7 +356,7 @@ def _harmonic_number(m: jax.Array, bound: int) -> jax.Array:
     return jnp.sum(jnp.where(place <= m, 1 / place, 0))
 
 
-def _as_weights(weights: Any, num_detectors: int) -> jax.Array:
+def _as_weights(weights: Any, num_detectors: int) -> Any:
     """Check weights [K] and return them relative to the largest, so that no type of JAX is too small for them."""
     array = arrays.as_vector(weights, "weights")
     if array.shape != (num_detectors,):

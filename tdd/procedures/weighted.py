@@ -198,7 +198,7 @@ _effective_sample_size = jax.jit(weighted.effective_sample_size)
 
 def _checked(
     calibration: Any, scores: Any, calibration_weights: Any, weights: Any, calibration_mask: Any, mask: Any
-) -> tuple[list[jax.Array], dict[str, jax.Array]]:
+) -> tuple[list[Any], dict[str, Any]]:
     """Return ordered calibration scores and scores with their weights, and the masks, as operands."""
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     calibration_weights = _as_item_weights(calibration_weights, calibration, calibration_mask, "calibration_weights")

@@ -4,12 +4,11 @@ import array
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 import tdd
 from tdd.validate import arrays
-
-pd = pytest.importorskip("pandas")
 
 
 @pytest.mark.parametrize("of", [np.asarray, pd.Series, lambda x: array.array("d", x), memoryview])
