@@ -20,6 +20,7 @@ __all__ = ["gamma_tails"]
 
 _NEAR = 0.1
 _LEFT, _SPREAD = 40, 9  # terms beyond 9·sqrt(K) + 40 are below 1e-17 of the largest
+_DEEP = 40  # minus a logarithm
 _STIRLING = 16  # smallest number from which five terms of Stirling's series are exact in double precision
 
 
@@ -28,10 +29,10 @@ def gamma_tails(shape: int, value: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     Args:
       shape: static K >= 1.
-      value: [...] t >= 0, floating.
+      value: [...] finite t >= 0, floating.
 
     Returns:
-      ([...], [...]); the smaller one of the two has the relative accuracy of t·eps/sqrt(K) that t itself allows.
+      ([...], [...]); the smaller one of the two to about a hundred roundings, down to the smallest normal number.
 
     Cost: O(sqrt(K)) for each t, a term after the other; memory of the values.
     """
@@ -45,16 +46,25 @@ def gamma_tails(shape: int, value: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _probabilities(counts: np.ndarray, mean: jax.Array) -> jax.Array:
-    """The sum of the Poisson probabilities of some counts, [...], added in their order."""
+    """The sum of the Poisson probabilities of some counts, [...], added in their order.
+
+    In a small tail the last is the largest; where it is very small, all are added in a unit in which none underflows.
+    """
+    t = jnp.where(mean == 0, 1, mean)
+
+    def log_probability(i: jax.Array, constant: jax.Array) -> jax.Array:
+        return constant - i * _h((t - i) / i, t / i)
 
     def add(so_far: jax.Array, term: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        i, constant = term
-        return so_far + jnp.exp(constant - i * _h((mean - i) / i, mean / i)), None
+        return so_far + jnp.exp(log_probability(*term) + unit), None
 
-    start = jnp.exp(-mean) if counts[0] == 0 else jnp.zeros_like(mean)
     positive = counts[counts > 0].astype(np.float64)
     terms = (jnp.asarray(positive, mean.dtype), jnp.asarray(_log_constants(positive), mean.dtype))
-    return jnp.minimum(lax.scan(add, start, terms)[0], 1)
+    last = log_probability(terms[0][-1], terms[1][-1]) if len(positive) else -t
+    unit = lax.stop_gradient(jnp.where(last < -_DEEP, _DEEP, 0).astype(mean.dtype))
+    start = jnp.exp(unit - t) if counts[0] == 0 else jnp.zeros_like(mean)
+    total = jnp.minimum(lax.scan(add, start, terms)[0] * jnp.exp(-unit), 1)
+    return jnp.where(mean == 0, float(counts[0] == 0), total)
 
 
 def _h(d: jax.Array, ratio: jax.Array) -> jax.Array:

@@ -138,7 +138,7 @@ class FdpBounds:
         """Return the bounds for any items, [m] bool, even those chosen after looking; masked items do not count."""
         rank, false_bound = self.rank, self.false_bound
         if not tracing(rank, false_bound, selected):
-            rank, selected = to_common_size(np.asarray(rank), np.array(selected, bool))
+            rank, selected = to_common_size(np.asarray(rank), np.array(np.asarray(selected), bool))
             last = np.full(common_size(len(false_bound)) - len(false_bound), self.num_tests, np.int32)
             false_bound = np.concatenate([np.asarray(false_bound), last])
         return _of_set(rank, false_bound, self.max_nulls, self.num_tests, self.num_calibration, selected)
@@ -356,7 +356,7 @@ def _check_one_score(calibration: Any, scores: Any) -> None:
 
 def _check_ranks(ranks: Any, num_calibration: int, mask: Any) -> tuple[Any, Any]:
     """Check conservative conformal ranks, whole numbers from 1 to n + 1 where they are real, and their mask."""
-    array: Any = ranks if isinstance(ranks, jax.Array) else np.array(ranks)
+    array: Any = ranks if isinstance(ranks, jax.Array) else arrays.own_copy(ranks)
     if array.ndim != 1 or (array.size and not jnp.issubdtype(array.dtype, jnp.integer)):
         raise InputError(
             f"ranks must be a one-dimensional array of whole numbers, got dtype {array.dtype} and shape "

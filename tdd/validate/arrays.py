@@ -126,11 +126,18 @@ def num_axes(values: Any) -> int:
         return -1
 
 
-def _numbers(values: Any, name: str, what: str) -> Any:
-    """Return a JAX array unchanged, anything else copied into a NumPy array, missing and masked values as NaN.
+def own_copy(values: Any) -> np.ndarray:
+    """Return a NumPy array that shares no memory with the values, its bytes in the order of the machine.
 
-    JAX reads NumPy arrays where they lie while the caller goes on, and the caller may write into his own.
+    JAX reads NumPy arrays where they lie while the caller goes on, who may write into his own; and it takes their bytes
+    to be in this order.
     """
+    array = np.asarray(values)  # torch's tensors know no copy
+    return np.array(array, array.dtype.newbyteorder("="))
+
+
+def _numbers(values: Any, name: str, what: str) -> Any:
+    """Return a JAX array unchanged, anything else copied into a NumPy array, missing and masked values as NaN."""
     check_process()
     if isinstance(values, jax.Array):
         return values
@@ -141,7 +148,7 @@ def _numbers(values: Any, name: str, what: str) -> Any:
     if _holds_bool(values):
         raise InputError(f"{name} must be {what}, and holds True or False among them")
     try:
-        array = np.array(values)
+        array = own_copy(values)
         if array.dtype == np.longdouble:  # JAX has no such type
             array = array.astype(np.float64)
         if array.dtype == object:  # nullable columns, decimals
@@ -171,7 +178,7 @@ def as_mask(mask: Any, values: Any, name: str) -> jax.Array | np.ndarray | None:
         return None
     if isinstance(mask, np.ma.MaskedArray):
         raise InputError(f"{name} must be an array of True and False, got a masked array; mask.filled(False) is one")
-    array: Any = mask if isinstance(mask, jax.Array) else np.array(mask)
+    array: Any = mask if isinstance(mask, jax.Array) else own_copy(mask)
     if array.dtype != np.bool_:
         raise InputError(f"{name} must be boolean (True = real item), got dtype {array.dtype}")
     if array.shape != np.shape(values):

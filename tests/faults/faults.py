@@ -222,6 +222,13 @@ KNOCKOFFS_AND_MERGES = (
         ("tests/contract/test_contract.py",),
     ),
     Fault(
+        "gamma_tails: the terms of a very small tail underflow",
+        "kernels/gamma_tails.py",
+        "jnp.where(last < -_DEEP, _DEEP, 0)",
+        "jnp.where(last < -_DEEP, 0, 0)",
+        ("tests/kernels/test_combine.py",),
+    ),
+    Fault(
         "gamma_tails: too few terms for large shapes",
         "kernels/gamma_tails.py",
         "_LEFT, _SPREAD = 40, 9",
@@ -1950,8 +1957,15 @@ DRAWS_AND_DUMPS = (
     Fault(
         "arrays: JAX reads what the caller overwrites",
         "tdd/validate/arrays.py",
-        "array = np.array(values)",
-        "array = np.asarray(values)",
+        'return np.array(array, array.dtype.newbyteorder("="))',
+        'return array.astype(array.dtype.newbyteorder("="), copy=False)',
+        ("tests/procedures/test_overwritten_inputs.py",),
+    ),
+    Fault(
+        "arrays: bytes are taken to be in the order of the machine",
+        "tdd/validate/arrays.py",
+        'return np.array(array, array.dtype.newbyteorder("="))',
+        "return np.array(array)",
         ("tests/procedures/test_overwritten_inputs.py",),
     ),
     Fault(

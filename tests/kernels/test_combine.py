@@ -107,6 +107,17 @@ def test_tails_of_many_p_values(size):
             rounding.assert_close(kernel(values).p_value, exact, roundings=3 * 64 + 4, scale=scale)
 
 
+@pytest.mark.parametrize(("size", "value"), [(5, 80), (100, 278.787872), (129, 324.45), (100, 22), (129, 36)])
+def test_tails_down_to_the_smallest_number(size, value):
+    """Each of the Poisson probabilities is smaller than their sum, and some than any number of single precision."""
+    value = np.float32(value)
+    lower, upper = jax.jit(gamma_tails, static_argnums=0)(size, value)
+    law, found = stats.gamma(size), lower if value < size else upper
+    exact = law.cdf(np.float64(value)) if value < size else law.sf(np.float64(value))
+    assert 1e-37 < exact < 1e-25
+    rounding.assert_close(found, exact, roundings=150)
+
+
 @pytest.mark.parametrize("size", [1, 7, 40, 300])
 def test_no_tail_is_above_one(size):
     values = np.float32(size) * np.linspace(0, 2, 1001, dtype=np.float32)

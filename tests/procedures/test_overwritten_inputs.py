@@ -60,3 +60,26 @@ def test_results_are_those_of_the_call(call, given):
         for values in own:
             values[...] = 0
         jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), expected)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "of", [lambda x: x.astype(x.dtype.newbyteorder(">")), lambda x: pytest.importorskip("torch").from_numpy(x)]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_other_byte_orders_and_tensors_give_the_same(of, dtype):
+    """At a common size, and after the program is there: JAX would read the bytes as they lie."""
+    p, other = RNG.random((2, 64)).astype(dtype) ** 3
+    ranks = np.arange(1, 65, dtype=np.int32)
+    for call, *given in (
+        (lambda p: tdd.bh(p, 0.2), p),
+        (lambda p: tdd.lond(p, 0.2), p),
+        (lambda p: tdd.local_fdr(p), p),
+        (lambda p: tdd.combine_p_values(p, method="fisher"), p),
+        (lambda c, s: tdd.conformal_p_values(c, s, null="nonmember"), p, other),
+        (lambda c, s: tdd.ptdi(c, s, alpha=0.4, proportion="subtraction"), p, other),
+        (lambda s, k: tdd.ktd(s, np.asarray(k)[:, None], alpha=0.4), p, other),
+        (lambda r: tdd.fdp_bounds_of_ranks(r, 64, null="nonmember", key=jax.random.key(0), num_draws=99), ranks),
+    ):
+        expected = jax.device_get(call(*given))
+        jax.tree.map(np.testing.assert_array_equal, jax.device_get(call(*map(of, given))), expected)
