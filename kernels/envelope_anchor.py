@@ -21,7 +21,7 @@ from tdd.kernels import lattice, stepup_parts
 __all__ = ["Anchor", "Candidates", "candidates", "largest_tail_count", "line_scale", "slope", "tail_sides"]
 
 _FEWEST = 10  # p-values above a grid point that make it a candidate
-_REACH = 2  # of the search around a quotient in single precision
+_FAR = 2**29  # twice this fits an integer
 
 _Factors = tuple[Any, ...]
 
@@ -129,8 +129,8 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
     """The largest c in 1..N with (1 + N)(s C (n+1) + c D) <= alpha (L + c) N D, 0 where there is none.
 
     L = `line_count` items are on the line. Both sides are linear in c and the left one grows faster, so that the counts
-    that pass are those up to a cut. It is bracketed around the quotient in single precision; where rounding has led
-    that astray, the search is a bisection of 0..N. A level that is only known as a float has a tolerance of four
+    that pass are those up to a cut. The search begins at the quotient in single precision; where rounding has led that
+    astray, it ends by halving. A level that is only known as a float has a tolerance of four
     machine epsilons. Returns [] int32.
     """
     dtype = jnp.result_type(float)
@@ -153,18 +153,20 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
     grown = (1 + above) / above
     quotient = (alpha * line_count.astype(single) - grown * start.astype(single) * near / distance) / (grown - alpha)
     quotient = jnp.where(jnp.isnan(quotient), 0, quotient)
-    guess = jnp.clip(jnp.floor(quotient), 0, above).astype(jnp.int32)
-    low, high = jnp.maximum(guess - _REACH, 0), jnp.minimum(guess + _REACH, anchor.above)
-    above_low, above_high = passes(jnp.stack([low, high + 1]))
-    low, high = jnp.where(above_low, low, 0), jnp.where(above_high, anchor.above, high)
+    most = anchor.above.astype(jnp.int32)
+    guess = jnp.minimum(jnp.clip(jnp.floor(quotient), 1, above).astype(jnp.int32), most)  # `above` may be rounded up
+    zero = jnp.zeros_like(guess)
 
-    def halve(bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = bounds
-        middle = high - (high - low) // 2
-        ok = passes(middle)
-        return jnp.where(ok, middle, low), jnp.where(ok, high, middle - 1)
+    def narrow(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """One comparison: of the quotient, then of its neighbours, then twice as far each time, then by halving."""
+        low, high, count, reach = state
+        passed = passes(count)
+        low, high = jnp.where(passed, count, low), jnp.where(passed, high, count - 1)
+        step = jnp.minimum(reach, (high - low + 1) // 2)
+        return low, high, jnp.where(passed, low + step, high + 1 - step), jnp.minimum(2 * reach, _FAR)
 
-    return jax.lax.while_loop(lambda bounds: bounds[0] < bounds[1], halve, (low, high))[0]
+    state = (zero, most, guess, zero + 1)
+    return jax.lax.while_loop(lambda state: state[0] < state[1], narrow, state)[0]
 
 
 def _common_denominator(grid: Sequence[Any], max_rank: int) -> tuple[list[int], int]:
@@ -209,14 +211,16 @@ def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array, mo
             ((starts[1], other.near, one.near), (other.above, other.distance, one.near)),
         )
 
-    def meet(i: jax.Array, best: tuple[Anchor, jax.Array]) -> tuple[Anchor, jax.Array]:
-        champion, any_so_far = best
-        challenger: Anchor = jax.tree.map(lambda field: field[i], anchors)
-        wins = qualified[i] & (~any_so_far | larger(challenger, champion))
-        return jax.tree.map(lambda a, b: jnp.where(wins, a, b), challenger, champion), any_so_far | wins
+    def at(i: jax.Array) -> Anchor:
+        return jax.tree.map(lambda field: field[i], anchors)
 
-    first: Anchor = jax.tree.map(lambda field: field[0], anchors)
-    return jax.lax.fori_loop(1, qualified.shape[0], meet, (first, qualified[0]))[0]
+    def meet(i: jax.Array, best: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        champion, any_so_far = best
+        wins = qualified[i] & (~any_so_far | larger(at(i), at(champion)))
+        return jnp.where(wins, i, champion), any_so_far | qualified[i]
+
+    start = jnp.zeros((), jnp.int32), qualified[0]
+    return at(jax.lax.fori_loop(1, qualified.shape[0], meet, start)[0])
 
 
 def _sum_le(left: Sequence[_Factors], right: Sequence[_Factors]) -> jax.Array:

@@ -7,19 +7,17 @@ Decisions are those of `stepup.bh_ranks` and of `envelope.adaptive_bh`, between 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from tdd.kernels import envelope_anchor, lattice
-from tdd.kernels import stepup_parts as parts
 
 __all__ = ["bh_cut", "jecs_cuts", "storey_scale"]
 
 _ROUNDING = 4e-6  # more than thirty roundings of 2^-24, upwards
-_PASSES = 64
 
 _Factors = tuple[Any, ...]
 
@@ -43,7 +41,7 @@ def bh_cut(
 
     Returns: [] int32, 0 where nothing is rejected; `rank <= cut` is `stepup.bh_ranks(...).reject`.
     Raises ValueError: a level that is only known as a float.
-    Cost: a few scalar searches and look-ups; O(max_rank) where 32 passes are not enough.
+    Cost: a few scalar divisions and look-ups, at most one of each a rank.
     """
     if not lattice.is_exact(level):
         raise ValueError("level must be exact: use lattice.as_level of a number, not of a JAX array")
@@ -51,21 +49,15 @@ def bh_cut(
     limit = jnp.int32(top) if limit is None else jnp.minimum(limit, top)
     numerator, denominator = scale
 
-    def allowed(k: jax.Array) -> jax.Array:
-        """The largest rank that k rejections allow."""
-        some = lattice.narrow(k, max_tests)
+    def allowed(cut: jax.Array) -> jax.Array:
+        """The largest rank that as many rejections as there are ranks up to `cut` allow."""
+        some = lattice.narrow(at_most[cut], max_tests)
         largest = lattice.floor_ratio((level.numerator, some, *denominator), (level.denominator, *numerator), top)
         return jnp.minimum(largest, limit)
 
-    def directly(zero: jax.Array) -> jax.Array:
-        every, rejected = jnp.arange(top + 1, dtype=jnp.int32) + zero, at_most + zero
-        places, some = lattice.narrow(every, top), lattice.narrow(rejected, max_tests)
-        passes = lattice.product_le((places, level.denominator, *numerator), (level.numerator, some, *denominator))
-        return jnp.max(jnp.where(passes & (every <= limit), rejected, 0))
-
     start = _from_above(at_most, level, numerator, denominator, limit)
-    count = parts.fixed_point(lambda k: at_most[allowed(k)], start, directly)
-    return jnp.where(count > 0, allowed(count), 0)
+    cut = _descend(allowed, start)
+    return jnp.where(at_most[cut] > 0, cut, 0)
 
 
 def jecs_cuts(
@@ -107,7 +99,7 @@ def storey_scale(at_most: jax.Array, num_calibration: Any, tail: Any) -> tuple[_
 def _from_above(
     at_most: jax.Array, level: lattice.Level, numerator: _Factors, denominator: _Factors, limit: jax.Array
 ) -> jax.Array:
-    """A starting count at or just above the greatest fixed point: the iteration in float32, quotients rounded up."""
+    """A cut at or just above that of BH: the iteration in float32, quotients rounded up."""
     single = jnp.float32
     ratio = jnp.asarray(level.numerator).astype(single) / jnp.asarray(level.denominator).astype(single)
     for factor in denominator:
@@ -117,13 +109,14 @@ def _from_above(
     ratio = ratio * (1 + _ROUNDING)
     most = limit.astype(single)
 
-    def count(k: jax.Array) -> jax.Array:
-        largest = jnp.minimum(jnp.floor(k.astype(single) * ratio), most)
-        return at_most[jnp.where(jnp.isnan(largest), most, largest).astype(jnp.int32)]
+    def allowed(cut: jax.Array) -> jax.Array:
+        largest = jnp.minimum(jnp.floor(at_most[cut].astype(single) * ratio), most)
+        return jnp.where(jnp.isnan(largest), most, largest).astype(jnp.int32)
 
-    def moving(state: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        return (state[0] != state[1]) & (state[2] < _PASSES)
+    return _descend(allowed, limit)
 
-    first = at_most[limit]
-    state = (count(first), first, jnp.int32(1))
-    return jax.lax.while_loop(moving, lambda state: (count(state[0]), state[0], state[2] + 1), state)[0]
+
+def _descend(step: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
+    """The largest fixed point of a monotone `step` that is at most `start`, where step(start) <= start."""
+    state = (start, start + 1)
+    return jax.lax.while_loop(lambda cuts: cuts[0] != cuts[1], lambda cuts: (step(cuts[0]), cuts[0]), state)[0]

@@ -96,7 +96,8 @@ def _count_one_by_one(ends: jax.Array, words: jax.Array, numbers: jax.Array) -> 
     """`_count_together`, repetition by repetition: the table of one stays in the fastest memory of a host."""
     cells, lanes = ends.shape
     steps = cells.bit_length()
-    rows = jnp.pad(by_lane(ends), ((0, 0), (0, 2**steps - cells)), constant_values=_UNIT)  # no search leaves it
+    beyond = jnp.full((lanes, 2**steps - cells), _UNIT)  # no search leaves it
+    rows = jnp.concatenate([by_lane(ends), beyond], axis=1)
 
     def one(counts: jax.Array, lane: jax.Array) -> tuple[jax.Array, None]:
         row = rows[lane]
@@ -123,14 +124,15 @@ def cell_probabilities(
     """
     signal, share = (jnp.asarray(value, jnp.float32) for value in (signal, member_share))
 
-    def step(sums: tuple[jax.Array, ...], item: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-        first = item * num_models
-        sums = tuple(total + _exponential(words, first + model) for model, total in enumerate(sums))
-        return sums, jnp.stack(sums)
+    model = jnp.arange(num_models, dtype=jnp.uint32)[:, None]
 
-    zero = (jnp.zeros(words.shape[1], jnp.float32),) * num_models
-    totals, sums = jax.lax.scan(step, zero, jnp.arange(num_calibration + 1, dtype=jnp.uint32), unroll=unroll)
-    none, whole = (1 - share) ** num_models, jnp.stack(totals)
+    def step(sums: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
+        sums = sums + _exponential(words, item * num_models + model)
+        return sums, sums
+
+    zero = jnp.zeros((num_models, words.shape[1]), jnp.float32)
+    whole, sums = jax.lax.scan(step, zero, jnp.arange(num_calibration + 1, dtype=jnp.uint32), unroll=unroll)
+    none = (1 - share) ** num_models
 
     # Row by row, as the output of loops: XLA repeats an array expression in everything that uses it.
     def shift(carry: None, row: jax.Array) -> tuple[None, jax.Array]:
@@ -155,6 +157,6 @@ def cell_probabilities(
 
 
 def _exponential(words: jax.Array, counter: jax.Array) -> jax.Array:
-    """[L] exponential numbers, by the logarithm of a uniform one in (0, 1)."""
+    """[models, L] exponential numbers, by the logarithm of a uniform one in (0, 1)."""
     uniform = ((hashed_bits(words, counter) >> 8).astype(jnp.float32) + np.float32(0.5)) * np.float32(1 / _UNIT)
     return -jnp.log(uniform)

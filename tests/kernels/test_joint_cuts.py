@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.throughput import joint_peer
-from tdd.kernels import envelope, joint_cuts, lattice, proportion, stepup
+from tdd.kernels import envelope, envelope_anchor, joint_cuts, lattice, proportion, stepup
 
 POINTS = 20
 LEVELS = (0.05, 0.1, 0.2, 0.5, 0.9)
@@ -86,6 +86,29 @@ def test_the_cuts_of_a_study_are_those_of_the_kernels_and_of_the_loop():
     assert 0 < np.mean(sizes == 0) < 0.7
     in_tail = np.mean(ours > 0.9 * n)
     assert in_tail > 0.02, "no decision reaches into the tail: the samples do not test it"
+
+
+def test_the_largest_count_of_a_tail_among_any_integers():
+    """Counts up to 2^30, where single precision is off by many: the same inequality in Python's integers."""
+    draws, levels = np.random.default_rng(0), (0.001, 0.1, 0.5, 0.999999)
+    rows = []
+    for most in (2**8, 2**30):
+        tests = (2 ** draws.uniform(0, np.log2(most), 300)).astype(int)
+        points = (2 ** draws.uniform(1, 20, 300)).astype(int)
+        start = draws.integers(1, 10, 300)
+        near, distance, on_line = draws.integers(1, tests + 1), draws.integers(1, 10 * points + 1), tests[::-1] // 2
+        rows += zip(*(part.tolist() for part in (tests, near, distance, start, points, on_line)), strict=True)
+    above, near, distance, start, points, on_line = (jnp.asarray(part, jnp.int32) for part in zip(*rows, strict=True))
+    anchors = envelope_anchor.Anchor(above, above, near, distance, start, jnp.full_like(start, 10))
+    largest = jax.vmap(envelope_anchor.largest_tail_count, in_axes=(0, None, None, None))
+    found = jax.jit(jax.vmap(largest, in_axes=(None, 0, 0, 0)))(stacked(levels), anchors, points - 1, on_line)
+    for row, ours in zip(rows, np.asarray(found).tolist(), strict=True):
+        n_above, n_near, gap, s, p, line = row
+        for level, count in zip(levels, ours, strict=True):
+            alpha = Fraction(str(level))
+            room = alpha * line * n_above * gap - (1 + n_above) * s * n_near * p  # both sides are linear in the count
+            exact = min(n_above, room // ((1 + n_above) * gap - alpha * n_above * gap))
+            assert count == max(0, exact), (row, level)
 
 
 @pytest.mark.slow("long")
