@@ -44,6 +44,11 @@ def extremes(
     return rows[0], rows[-1]
 
 
+def _with_peers(details: Mapping[str, Any]) -> list[str]:
+    """Types of weights with which a peer was measured."""
+    return list(dict.fromkeys(row["dtype"] for row in details["rows"] if row["way"] != "tdd"))
+
+
 def speed(bench: Results, result: Results, device: Results) -> str:
     """The paragraph of the first page: every factor with its processor and its peer."""
     splits = next(row for row in bench["studies"] if row["case"] == "ptdi-resample-775")
@@ -53,7 +58,7 @@ def speed(bench: Results, result: Results, device: Results) -> str:
     )
     details = next(row["details"] for row in result["scoring"] if row["case"] == "score-smollm2")
     factors = []
-    for dtype in ("float32", "bfloat16"):
+    for dtype in _with_peers(details):
         best, slowest = extremes(details, dtype)
         factors.append(
             f"in {dtype} {best['time / tdd']:.2f} times as fast as the fastest form of the peer ({best['way']}) and "
@@ -119,7 +124,7 @@ def _of_model(row: Mapping[str, Any]) -> list[str]:
     ]
     header = ["weights", "way", "scores", "texts/s", "time / tdd's", "share", "compile", "memory", "difference"]
     said = []
-    for dtype in dict.fromkeys(one["dtype"] for one in details["rows"]):
+    for dtype in _with_peers(details):
         for few in ("two", "six"):
             best, worst = extremes(details, dtype, few)
             said.append(

@@ -38,11 +38,13 @@ from tdd.models import checkpoint
 from tdd.models.spec import DecoderSpec
 from tdd.scoring.score import score
 
-__all__ = ["BATCHES", "DTYPES", "FIRST", "SETS", "Way", "bfloat16_bound", "compare", "score_texts", "ways"]
+__all__ = ["BATCHES", "DTYPES", "EXACT", "FIRST", "SETS", "Way", "bfloat16_bound", "compare", "score_texts", "ways"]
 
 DTYPES = ("float32", "bfloat16")
 SETS = {"two": ("loss", "min_k_plus_plus"), "six": ONE_PASS}
 """Name -> scores of a call."""
+EXACT = (*ONE_PASS, "cancellation")
+"""What is computed in float64: the scores, and E[x]^2 / variance of the log probabilities, the largest of a text."""
 TOLERANCE = 1e-4
 BATCHES = (8, 16)
 FIRST = "torch, one by one"
@@ -51,6 +53,7 @@ NO_LLAMA = (
     "Python 3.11 gives the logits of one position only"
 )
 PRODUCT_ROWS = 1024
+_EMULATED = 4  # times as slow as in float32: products of a type that the processor lacks
 _UNIT = 2.0**-8  # the relative error of one rounding to bfloat16, at most
 _ROUNDINGS = 6  # of a layer to its residual stream: two norms, two products, two sums
 
@@ -94,11 +97,21 @@ def ways(ours: Mapping[str, Any], path: pathlib.Path, texts: Sequence[str]) -> t
       texts: to score.
     """
     found, skipped = [], {"llama.cpp": NO_LLAMA}
+    rates = {dtype: product_rate([(512, 512, 1)], 64, dtype, "torch") for dtype in ("float32", *ours)}
     for dtype, model in ours.items():
-        peer = TorchScores(path, dtype)
+        emulated = rates[dtype] < rates["float32"] / _EMULATED
+        if emulated:
+            skipped[f"torch in {dtype}"] = (
+                f"not measured: this processor has no such products; torch reaches {rates[dtype] / 1e9:.1f} GFLOP/s "
+                f"with 512 x 512 weights, in float32 {rates['float32'] / 1e9:.0f}"
+            )
         for few, names in SETS.items():
             call = functools.partial(score, model, texts, names, progress=False)
             found.append(Way(dtype, "tdd", few, call))
+        if emulated:
+            continue
+        peer = TorchScores(path, dtype)
+        for few, names in SETS.items():
             for batch in (1, *(BATCHES if few == "two" else BATCHES[:1])):
                 name = FIRST if batch == 1 else f"torch, sorted batches of {batch}"
                 found.append(Way(dtype, name, few, functools.partial(peer, texts, names, batch)))
@@ -122,21 +135,25 @@ def compare(
       texts: that the forms score.
       spec: of the model.
       forms: of `ways`.
-      exact: the scores that they are held against, of `ONE_PASS`.
+      exact: the scores that they are held against, of `EXACT`.
       rounds: how many.
 
     Raises:
       Disagreement: a score differs from the exact one by more than 1e-4 of its size in float32, and by more than
-        `bfloat16_bound` in bfloat16.
+        `bfloat16_bound` in bfloat16; Min-K%++ of a peer also by more than what its variance loses.
     """
     firsts, peaks, results = _first_calls(forms)
     errors, bounds = {}, {"float32": TOLERANCE, "bfloat16": bfloat16_bound(spec)}
+    # Peers form a variance as E[x^2] - E[x]^2: an error of normalization, eps log V, grows by E[x]^2 / variance; its
+    # root halves it.
+    lost = float(np.finfo(np.float32).eps * np.log(spec.vocab_size) * np.max(exact["cancellation"]) / 2)
     for way in forms:
         found = {one: np.asarray(results[way.key][one]) for one in SETS.get(way.scores, ("loss",))}
         errors[way.key] = {one: float(np.max(np.abs(values / exact[one] - 1))) for one, values in found.items()}
-        if not max(errors[way.key].values()) <= bounds[way.dtype]:
+        further = {"min_k_plus_plus": 0.0 if way.name == "tdd" else lost}
+        if not all(error <= bounds[way.dtype] + further.get(one, 0.0) for one, error in errors[way.key].items()):
             raise Disagreement(f"{name}: {way.key}: scores disagree with torch's in float64: {errors[way.key]}")
-    rates: dict[tuple[str, str], list[float]] = {(side, dtype): [] for side in ("jax", "torch") for dtype in DTYPES}
+    rates: dict[tuple[str, str], list[float]] = {_products(way): [] for way in forms}
     shapes = weight_shapes(spec)
 
     def products() -> None:
@@ -151,7 +168,7 @@ def compare(
     for way in forms:
         taken = seconds[way.key]
         beside = seconds[f"{way.dtype}, tdd, {'two' if way.scores == 'loss' else way.scores}"]
-        rate = rates["jax" if way.name == "tdd" else "torch", way.dtype]
+        rate = rates[_products(way)]
         rows.append(
             {
                 "dtype": way.dtype,
@@ -181,6 +198,11 @@ def compare(
         "rows": rows,
         "load average": os.getloadavg()[0],
     }
+
+
+def _products(way: Way) -> tuple[str, str]:
+    """The library and the type of its products."""
+    return "jax" if way.name == "tdd" else "torch", way.dtype
 
 
 def _first_calls(forms: Sequence[Way]) -> tuple[dict[str, float], dict[str, int | None], dict[str, Any]]:
@@ -223,7 +245,7 @@ def score_texts(model: str, num_texts: int, rounds: int) -> dict[str, Any]:
             texts = sample_texts(num_texts, wikimia_lengths(num_texts))
             lm, _, _ = checkpoint.load(save_model(path, 0))
         ours = {dtype: checkpoint.load(file or path, dtype=dtype) for dtype in DTYPES}
-        exact = TorchScores(path, "float64")(texts, ONE_PASS)
+        exact = TorchScores(path, "float64")(texts, EXACT)
         forms, skipped = ways(ours, path, texts)
         found = compare(model, texts, cast(DecoderSpec, lm.spec), forms, exact, rounds)
     rows = {(row["way"], row["dtype"], row["scores"]): row for row in found["rows"]}

@@ -159,6 +159,7 @@ def scores_of(found: Mapping[str, Any], text: str, names: Sequence[str]) -> dict
             -((taken - found["mu"]) / found["sigma"].clamp_min(1e-6)).sort().values[:count].mean().item()
         ),
         "m_entropy": lambda: found["modified"].mean().item(),
+        "cancellation": lambda: (found["mu"] / found["sigma"]).square().max().item(),
         "max_renyi": lambda: found["renyi"].sort(descending=True).values[:count].mean().item(),
     }
     return {name: ways[name]() for name in names}
