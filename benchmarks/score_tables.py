@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.audit_tables import Results, table
@@ -49,29 +49,34 @@ def _with_peers(details: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(row["dtype"] for row in details["rows"] if row["way"] != "tdd"))
 
 
-def speed(bench: Results, result: Results, device: Results) -> str:
+def speed(bench: Results, results: Sequence[Results], device: Results) -> str:
     """The paragraph of the first page: every factor with its processor and its peer."""
     splits = next(row for row in bench["studies"] if row["case"] == "ptdi-resample-775")
     known = [row for row in bench["kernels"] if "failed" not in row]
     ratio, peer, worst = min(
         ((peer["ratio"], name, row) for row in known for name, peer in row["peers"].items()), key=lambda found: found[0]
     )
-    details = next(row["details"] for row in result["scoring"] if row["case"] == "score-smollm2")
-    factors = []
-    for dtype in _with_peers(details):
-        best, slowest = extremes(details, dtype)
-        factors.append(
-            f"in {dtype} {best['time / tdd']:.2f} times as fast as the fastest form of the peer ({best['way']}) and "
-            f"{slowest['time / tdd']:.2f} times as fast as the slowest ({slowest['way']})"
-        )
+    details = [next(row["details"] for row in one["scoring"] if row["case"] == "score-smollm2") for one in results]
     return (
         f"On {_machine(bench)}, PTDI on random splits of a pool of 775 texts makes {splits['per_s'] / 1e6:.1f} million "
         f"splits a second, {splits['ratios']['peer']:.0f} times as many as a loop over SciPy; the worst factor of a "
-        f"kernel there is {ratio:.2f} times the speed of {peer} (`{worst['case']}`, {_size(worst)} items). On "
-        f"{_machine(result)}, `tdd.score` (loss and Min-K%++ of {details['texts']} texts under SmolLM2-135M) is "
-        f"{'; '.join(factors)}. The peer is transformers with torch {result['machine']['versions']['torch']}. "
+        f"kernel there is {ratio:.2f} times the speed of {peer} (`{worst['case']}`, {_size(worst)} items). `tdd.score` "
+        f"(loss and Min-K%++ of {details[0]['texts']} texts under SmolLM2-135M) beside transformers with torch "
+        f"{results[0]['machine']['versions']['torch']}: {'; '.join(map(_factors, results, details))}. "
         f"{_on_accelerator(device)}"
     )
+
+
+def _factors(result: Results, details: Mapping[str, Any]) -> str:
+    """Speed as a multiple of the fastest and of the slowest form of the peer on one machine, by type."""
+    said = []
+    for dtype in _with_peers(details):
+        best, slowest = extremes(details, dtype)
+        said.append(
+            f"in {dtype} {best['time / tdd']:.2f} times as fast as its fastest form ({best['way']}) and "
+            f"{slowest['time / tdd']:.2f} times as fast as its slowest ({slowest['way']})"
+        )
+    return f"on {_machine(result)} {', '.join(said)}"
 
 
 def _on_accelerator(device: Results) -> str:

@@ -128,11 +128,11 @@ def test_the_pages_show_the_worst_beside_the_best(no_products):
             {"program": "second", "peer": slow},
         ],
     }
-    said = score_tables.speed(bench, result, device)
+    said = score_tables.speed(bench, [result, result], device)
     assert "On one Some GPU PTDI makes 5 million such splits a second, and of 2 programs" in said
     assert "the best runs 4.00 times (first; torch) as fast, the worst 0.50 times (second; torch)." in said
     assert "0.25 times the speed of faster (`one`, 3 × 10 items)" in said
-    assert said.count("0.40 times as fast as the fastest") == said.count("2.50 times as fast as the slowest") == 2
+    assert said.count("0.40 times as fast as its fastest") == said.count("2.50 times as fast as its slowest") == 4
 
 
 def lively(folder):
