@@ -22,7 +22,7 @@ import numpy as np
 
 __all__ = ["Level", "as_level", "ceil_ratio", "floor_ratio", "in_range", "is_exact", "product_le", "settle"]
 
-_DENOMINATORS = (10**3, 10**6, 10**9)
+_DENOMINATORS = (10, 20, 10**2, 10**3, 10**6, 10**9)  # the first three for numbers of 16 bits
 _GUESS_ERROR = 2e-6  # bounds the relative error of the float32 quotient below: under thirty roundings of 2^-24
 
 
@@ -145,7 +145,8 @@ def _float_level(alpha: jax.Array) -> Level:
 
 def _simplest_fraction(alpha: Any) -> Fraction:
     """The fraction with the smallest denominator class that rounds to alpha in alpha's own type."""
-    rounded = np.float32 if getattr(alpha, "dtype", None) == np.float32 else float
+    given = getattr(alpha, "dtype", None)
+    rounded = given.type if given is not None and jnp.issubdtype(given, jnp.floating) and given.itemsize < 8 else float
     exact = alpha if isinstance(alpha, Fraction) else Fraction(float(alpha))
     for limit in _DENOMINATORS:
         candidate = exact.limit_denominator(limit)

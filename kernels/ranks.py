@@ -81,7 +81,7 @@ def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Ar
         kind = jnp.int64 if wide == jnp.float64 else jnp.int32
         bits = jax.lax.bitcast_convert_type(jnp.where(scores == 0, 0, scores).astype(wide), kind)
         keys = jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
-    return jnp.where(is_real, keys, jnp.iinfo(keys.dtype).max), is_real
+    return jnp.where(is_real, keys, jnp.asarray(jnp.iinfo(keys.dtype).max, keys.dtype)), is_real
 
 
 def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:

@@ -74,7 +74,8 @@ def key_of(key: Any, *evidence: tuple[Any, Any]) -> jax.Array:
       key: PRNG key.
       *evidence: (values [..., items], mask [items] or None); masked items and those with a NaN count as absent.
     """
-    return _folded(key, [(arrays.as_rows(values, "evidence"), mask) for values, mask in evidence])
+    rows = [(arrays.as_rows(values, "evidence"), mask) for values, mask in evidence]
+    return _folded(key, [(values, arrays.as_mask(mask, np.empty(values.shape[-1]), "mask")) for values, mask in rows])
 
 
 @jax.jit

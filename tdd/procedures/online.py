@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from typing import Any, Literal
 
 import jax
@@ -127,7 +128,7 @@ def saffron(p_values: Any, alpha: Any, *, lambda_: float = 0.5, initial_wealth: 
     Raises:
       InputError: as `lond`, and `lambda_` or `initial_wealth` outside (0, 1).
     """
-    if not isinstance(lambda_, (int, float, np.number)) or isinstance(lambda_, bool) or not 0 < lambda_ < 1:
+    if not isinstance(lambda_, numbers.Real) or isinstance(lambda_, bool) or not 0 < lambda_ < 1:
         raise InputError(f"lambda_ must be one number in (0, 1), got {lambda_!r}")
     return _decided(_saffron, p_values, alpha, mask, initial_wealth, lambda_=float(lambda_))
 

@@ -94,7 +94,7 @@ def version_test(
         )
     for name, values in (("published", published), ("private", private)):
         arrays.check_finite(values, name, _INFINITE)
-    found = exchangeability(-published, -private, test=test, key=key, mask=mask)
+    found = exchangeability(arrays.negated(published), arrays.negated(private), test=test, key=key, mask=mask)
     return dataclasses.replace(found, method=f"version_test/{test}", guarantee=VERSION_GUARANTEES[test])
 
 
@@ -255,7 +255,7 @@ def _dataset_inference(heldout, suspect, heldout_mask, suspect_mask, key, test, 
 
     log_p, auc, weights = jax.lax.map(one, jax.random.split(key, num_splits))
     weights = jnp.mean(weights, axis=0)
-    alone = jax.vmap(lambda row: _auc(row, real & is_suspect, real & ~is_suspect))(-pooled)
+    alone = jax.vmap(lambda row: _auc(row, real & is_suspect, real & ~is_suspect))(arrays.negated(pooled))
     middle = (num_splits + 1) // 2
     merged = jnp.minimum(jnp.sort(log_p)[middle - 1] + math.log(num_splits / middle), 0)
     return DatasetInferenceResult(

@@ -8,11 +8,11 @@ checked.
 from __future__ import annotations
 
 import inspect
+import numbers
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import local_fdr as local_fdr_kernel
@@ -335,7 +335,7 @@ def rejections(p_values: Any, alpha: Any, *, procedure: str = "bh", mask: Any = 
 
 
 def _storey_options(lambda_: float = 0.5, cap: bool = False) -> dict[str, Any]:
-    if not isinstance(lambda_, (int, float, np.number)) or isinstance(lambda_, bool) or not 0 <= lambda_ < 1:
+    if not isinstance(lambda_, numbers.Real) or isinstance(lambda_, bool) or not 0 <= lambda_ < 1:
         raise InputError(f"lambda_ must be one number in [0, 1), got {lambda_!r}")
     return {"static": (("cap", bool(cap)),), "operands": {"lambda_": float(lambda_)}}
 
@@ -376,7 +376,7 @@ def local_fdr(p_values: Any, *, null_proportion: Any = 1.0, mask: Any = None) ->
             valid = jnp.ndim(null_proportion) == 0 and 0 < float(null_proportion) <= 1
         except (TypeError, ValueError, ArithmeticError):
             valid = False
-        if not valid or isinstance(null_proportion, bool):
+        if not valid or isinstance(null_proportion, (bool, str, bytes)):
             raise InputError(f"null_proportion must be one number in (0, 1], got {null_proportion!r}")
     proportion = operand(null_proportion, jnp.result_type(float))
     return _local_fdr(as_floating(p_values), null_proportion=proportion, mask=mask)

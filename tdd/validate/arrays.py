@@ -122,7 +122,7 @@ def num_axes(values: Any) -> int:
     """The number of axes; -1 for lists of unequal lengths, which the check of what is in them reports."""
     try:
         return np.ndim(values)
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError: JAX's numbers of 16 bits in a list
         return -1
 
 
@@ -152,6 +152,9 @@ def _numbers(values: Any, name: str, what: str) -> Any:
         if array.dtype == np.longdouble:  # JAX has no such type
             array = array.astype(np.float64)
         if array.dtype == object:  # nullable columns, decimals
+            odd = [x for x in array.ravel() if isinstance(x, (bool, np.bool_, str, bytes))]
+            if odd:
+                raise TypeError(f"it holds {odd[0]!r}")
             array = np.array([np.nan if _is_missing(x) else x for x in array.ravel()], float).reshape(array.shape)
     except (TypeError, ValueError, ArithmeticError) as error:  # integers beyond float, signalling decimals
         raise InputError(f"{name} must be {what}: {error}") from error
@@ -167,9 +170,28 @@ def _holds_bool(values: Any) -> bool:
 
 
 def _real_type(array: Any, name: str) -> Any:
-    if not (jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.floating)):
-        raise InputError(f"{name} must hold numbers, got dtype {array.dtype}")
-    return array
+    """Return numbers in a type that has negative ones, as differences need, and that JAX promotes."""
+    dtype = array.dtype
+    if dtype.kind == "m" or not (jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.floating)):
+        raise InputError(f"{name} must hold numbers, got dtype {dtype}")
+    if jnp.issubdtype(dtype, jnp.floating):
+        return array.astype(np.float32) if dtype.itemsize < 2 else array
+    if dtype.kind != "u":
+        return array
+    if dtype == np.uint64 and isinstance(array, np.ndarray):
+        return array.astype(np.int64 if array.max(initial=0) < 2**63 else np.float64)
+    signed = np.promote_types(dtype, np.int8)
+    if isinstance(array, jax.Array) and (signed.kind == "f" or signed.itemsize > jnp.result_type(int).itemsize):
+        raise InputError(
+            f"{name} is a JAX array of {dtype}, for which JAX has no signed type here; give int32 or float32, or a "
+            f"NumPy array of {dtype}"
+        )
+    return array.astype(signed)
+
+
+def negated(values: Any) -> Any:
+    """Return checked numbers in the reverse order: -x of floats, -x - 1 of integers, whose types lack one negative."""
+    return -values if jnp.issubdtype(values.dtype, jnp.floating) else ~values
 
 
 def as_mask(mask: Any, values: Any, name: str) -> jax.Array | np.ndarray | None:

@@ -816,7 +816,7 @@ SHARDS = (
     Fault(
         "versions: scores are taken for log-probabilities",
         "tdd/procedures/owner.py",
-        "exchangeability(-published, -private,",
+        "exchangeability(arrays.negated(published), arrays.negated(private),",
         "exchangeability(published, private,",
         ("tests/procedures/test_versions.py",),
     ),
@@ -1967,6 +1967,34 @@ DRAWS_AND_DUMPS = (
         'return np.array(array, array.dtype.newbyteorder("="))',
         "return np.array(array)",
         ("tests/procedures/test_overwritten_inputs.py",),
+    ),
+    Fault(
+        "arrays: unsigned scores are negated in their own type",
+        "tdd/validate/arrays.py",
+        '    if dtype.kind != "u":',
+        '    if dtype.kind != "none":',
+        ("tests/procedures/test_number_types.py",),
+    ),
+    Fault(
+        "arrays: the smallest integer of a type is its own negative",
+        "tdd/validate/arrays.py",
+        "return -values if jnp.issubdtype(values.dtype, jnp.floating) else ~values",
+        "return -values",
+        ("tests/procedures/test_number_types.py",),
+    ),
+    Fault(
+        "calls: a mask beside a key is not checked",
+        "tdd/procedures/calls.py",
+        'arrays.as_mask(mask, np.empty(values.shape[-1]), "mask")',
+        "mask",
+        ("tests/procedures/test_number_types.py",),
+    ),
+    Fault(
+        "lattice: levels of 16 bits are rounded as those of 64",
+        "kernels/lattice.py",
+        "jnp.issubdtype(given, jnp.floating) and given.itemsize < 8 else float",
+        "given == np.float32 else float",
+        ("tests/procedures/test_number_types.py",),
     ),
     Fault(
         "calls: preparing scores compiles a program for each type",
