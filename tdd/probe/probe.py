@@ -19,6 +19,7 @@ from tdd.probe.evidence import ITEMS, AlarmHistory, Evidence, ProbeRecord, Probe
 from tdd.probe.inputs import ROLES, FurtherOptions, ProbeOptions, check_reachable, lay_out, num_texts, read_roles
 from tdd.probe.program import Program, as_language_model
 from tdd.procedures import anytime
+from tdd.procedures.calls import in_own_settings
 from tdd.procedures.ptdi import GUARANTEES
 from tdd.records import Guarantee
 from tdd.scoring.buckets import check_max_length
@@ -103,6 +104,7 @@ class Probe(AlarmHistory):
     sharer", section 4.
     """
 
+    @in_own_settings()
     def __init__(
         self,
         lm: Any,
@@ -154,6 +156,7 @@ class Probe(AlarmHistory):
         self.checkpoints = tuple(checkpoints)
         self.fingerprint = folders.fingerprint(self.options, self.roles, self.checkpoints)
 
+    @in_own_settings()
     def evaluate(self, params: Any) -> ProbeResult:
         """Scores and decisions at these parameters. Pure: works inside `jax.jit`, `jax.lax.cond` and `jax.lax.scan`.
 
@@ -164,14 +167,17 @@ class Probe(AlarmHistory):
         """
         return _evaluate(self._program, params, self._layout, self._gradients)
 
+    @in_own_settings()
     def init(self) -> ProbeState:
         """The state before the first look, for `observe`."""
         return self._rule.init()
 
+    @in_own_settings()
     def observe(self, state: ProbeState, result: ProbeResult) -> tuple[ProbeState, Evidence]:
         """Take in one look, in the order of training. Pure, as `evaluate`; the relabellings are constants."""
         return _observe(self._rule, self._labels, state, result)
 
+    @in_own_settings()
     def flagged(self, state: ProbeState) -> jax.Array:
         """[m] bool, the suspects that the looks so far flag: FDR <= alpha at whatever look one stops. Pure."""
         return self._rule.flagged(state).reject
@@ -196,10 +202,11 @@ class Probe(AlarmHistory):
             return None
         start = time.perf_counter()
         number = as_step(step, self.history[-1].step if self.history else None)
-        result = self.evaluate(params)
-        state, evidence = self.observe(self.state, result)
-        result, evidence, state = _on_host((result, evidence, state))
-        items = jax.device_get(_flagged(self._rule, state))
+        with in_own_settings():
+            result = self.evaluate(params)
+            state, evidence = self.observe(self.state, result)
+            result, evidence, state = _on_host((result, evidence, state))
+            items = jax.device_get(_flagged(self._rule, state))
         if not self.history and result.num_not_finite == sum(self.sizes):
             raise InputError(
                 f"none of the {sum(self.sizes)} scores at the first look is finite: the parameters hold NaN, or the "

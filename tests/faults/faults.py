@@ -1997,6 +1997,13 @@ DRAWS_AND_DUMPS = (
         ("tests/procedures/test_number_types.py",),
     ),
     Fault(
+        "calls: the settings of a training stop a look",
+        "tdd/procedures/calls.py",
+        '        jax.numpy_rank_promotion("allow"),',
+        "        contextlib.nullcontext(),",
+        ("tests/probe/test_loop.py",),
+    ),
+    Fault(
         "calls: preparing scores compiles a program for each type",
         "tdd/procedures/calls.py",
         "return [*map(operand, ordered)], [*map(operand, filled)]",
