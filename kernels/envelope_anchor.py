@@ -130,8 +130,8 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
 
     L = `line_count` items are on the line. Both sides are linear in c and the left one grows faster, so that the counts
     that pass are those up to a cut. The search begins at the quotient in single precision; where rounding has led that
-    astray, it ends by halving. A level that is only known as a float has a tolerance of four
-    machine epsilons. Returns [] int32.
+    astray, it ends by halving. A level that is only known as a float has a tolerance of four machine epsilons. Returns
+    [] int32.
     """
     dtype = jnp.result_type(float)
     start = anchor.numerator * (jnp.asarray(num_calibration, jnp.int32) + 1)  # below 2^31: q·max_rank is

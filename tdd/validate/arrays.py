@@ -76,7 +76,8 @@ def as_count(value: Any, name: str, largest: int = 10**9, why: str = "") -> int:
 
 
 def as_vector(values: Any, name: str) -> jax.Array | np.ndarray:
-    """Return a one-dimensional array of numbers, a JAX array unchanged, anything else copied into a NumPy array.
+    """Return a one-dimensional array of numbers, a JAX array unchanged, anything else copied into a NumPy array;
+    unsigned integers become signed ones, floats of 8 bits float32.
 
     Raises:
       InputError: not numbers, or not one-dimensional.
@@ -105,7 +106,7 @@ def as_matrix(values: Any, name: str, axes: str) -> jax.Array | np.ndarray:
 
 
 def as_rows(values: Any, name: str) -> jax.Array | np.ndarray:
-    """Return an array of numbers [..., m] with at least one axis, a JAX array unchanged, anything else as NumPy.
+    """Return an array of numbers [..., m] with at least one axis, its type as that of `as_vector`.
 
     Raises:
       InputError: not numbers, rows of different lengths, or a single number.

@@ -170,6 +170,13 @@ STEP_UP = (
         (*_law("envelope.adaptive_bh/alpha=0.35"), "tests/procedures/test_jecs.py"),
     ),
     Fault(
+        "envelope: the search of the tail begins beyond it",
+        "kernels/envelope_anchor.py",
+        "guess = jnp.minimum(jnp.clip(jnp.floor(quotient), 1, above).astype(jnp.int32), most)",
+        "guess = jnp.clip(jnp.floor(quotient), 1, above).astype(jnp.int32)",
+        ("tests/kernels/test_joint_cuts.py",),
+    ),
+    Fault(
         "joint_cuts: the tail begins one rank late",
         "kernels/joint_cuts.py",
         "at_most[jnp.asarray(num_calibration, jnp.int32) - tail]",
