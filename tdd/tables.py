@@ -295,7 +295,8 @@ def _score_names(
         raise InputError(f"{source}: scores= is empty; columns left: {some(free, _SHOWN)}")
     for name in names:
         if name not in fields:
-            raise InputError(f"{source}: there is no score column {name!r}; columns found: {some(fields, _SHOWN)}")
+            hint = text_checks.one_column(fields)
+            raise InputError(f"{source}: there is no score column {name!r}; columns found: {some(fields, _SHOWN)}{hint}")
         if name in taken:
             raise InputError(f"{source}: column {name!r} is used for ids, roles, labels or groups, not as a score")
         if names.count(name) > 1:
@@ -316,7 +317,10 @@ def _score_column(source: str, name: str, values: Sequence[Any], place: Place) -
     for index, value in zip(indices.tolist(), left, strict=True):
         number = _number(value)
         if number is None:
-            raise InputError(f"{source}: score column {name!r} holds {value!r} at {place(index)}, no number")
+            raise InputError(
+                f"{source}: score column {name!r} holds {value!r} at {place(index)}, no number; leave the cell blank "
+                "where there is no score"
+            )
         column[index] = number
     infinite = np.flatnonzero(np.isinf(column))
     if infinite.size:

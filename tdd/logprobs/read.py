@@ -321,7 +321,9 @@ def _hash_numbers(names: str, arrays: Sequence[np.ndarray]) -> str:
 def _hash_files(source: Any) -> str:
     """SHA-256 of a file, or of the hashes of several, hexadecimal; "" for records in memory."""
     named = [pathlib.Path(path) for path in paths_of(source)]
-    files = [file for path in named for file in (folder_files(path, None) if path.is_dir() else [path])]
+    files = [
+        file for path in named for file in (_samples_of(path) or folder_files(path, None) if path.is_dir() else [path])
+    ]
     hashes = []
     for path in files:
         with open(path, "rb") as file:

@@ -14,9 +14,9 @@ from tdd.models.families import MULTIMODAL, family_of_config
 from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
 from tdd.models.tokenizer_limits import check_tokenizer_file
-from tdd.models.weights import check_fetched, read_json
+from tdd.models.weights import read_json
 from tdd.validate import InputError, some
-from tdd.validate.files import reading
+from tdd.validate.files import check_fetched, reading
 
 if TYPE_CHECKING:
     from tdd.models.quantised.schemes import Scheme
@@ -190,6 +190,9 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
         return []
 
 
+_VOCABULARIES = ("*token*", "*vocab*", "*.model", "*.bpe", "*.spm")
+"""Files of which some hold a tokenizer's vocabulary, by whatever name its class gives them."""
+_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _TIKTOKEN = re.compile(rb"[A-Za-z0-9+/]+=* \d+\r?\n")
 
 
@@ -199,6 +202,10 @@ def _check_reader(folder: pathlib.Path) -> None:
     first = next((file for file in (folder / "tokenizer.json", path) if file.is_file()), None)
     if first is not None:
         check_fetched(first)
+    if not any(file.name not in _SETTINGS for pattern in _VOCABULARIES for file in folder.glob(pattern)):
+        raise InputError(
+            f"{folder} holds no tokenizer; copy tokenizer.json and tokenizer_config.json of the model into it"
+        )
     if (folder / "tokenizer.json").is_file() or (folder / "vocab.json").is_file() or not path.is_file():
         return
     with path.open("rb") as file:

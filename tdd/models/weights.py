@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from tdd.validate import InputError, some
-from tdd.validate.files import parse_json
+from tdd.validate.files import check_fetched, parse_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -36,8 +36,6 @@ _EIGHT_BITS = {
 
 _COMPARED_BYTES = 1 << 24
 _CHECKED_NUMBERS = 1 << 20
-
-_POINTER = b"version https://git-lfs.github.com/spec/"
 
 # unsigned type of the same width, mask of the magnitude, smallest magnitude that is not finite
 _BITS = {
@@ -88,13 +86,6 @@ def open_safetensors(path: pathlib.Path) -> Any:
             f"{path} is truncated or not a safetensors file ({path.stat().st_size} bytes; {error}); "
             "download or save it again"
         ) from error
-
-
-def check_fetched(path: pathlib.Path) -> None:
-    """Refuse the few lines that Git leaves in the place of a large file that was not fetched."""
-    with path.open("rb") as file:
-        if file.read(len(_POINTER)) == _POINTER:
-            raise InputError(f"{path} is a pointer of Git LFS, not the file: run git lfs pull there, or download it")
 
 
 def has_adapter(folder: pathlib.Path) -> bool:

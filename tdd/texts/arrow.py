@@ -10,6 +10,7 @@ from tdd.runs.plain_csv import StringColumn
 from tdd.texts.compressed import check_decompressed
 from tdd.texts.rows import Rows
 from tdd.validate import InputError
+from tdd.validate.files import check_fetched
 
 
 def read_parquet(path: pathlib.Path) -> Rows:
@@ -80,4 +81,5 @@ def _values_of(column: Any) -> Sequence[Any]:
 
 
 def _unreadable(path: pathlib.Path, format: str, error: Exception) -> InputError:
+    check_fetched(path)
     return InputError(f"{path}: not a readable {format} file: {(str(error).splitlines() or ['damaged'])[0]}")

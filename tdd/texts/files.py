@@ -8,6 +8,7 @@ feed, alone or after a carriage return: U+2028 and its kin are characters of a t
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import dataclasses
 import pathlib
@@ -19,12 +20,16 @@ from typing import Any
 
 from tdd.runs import plain_csv
 from tdd.runs.plain_csv import StringColumn
-from tdd.texts.rows import FORMATS, Rows, check_fields, joined, kind, shown
+from tdd.texts.rows import FORMATS, Rows, check_fields, joined, kind, one_column, shown
 from tdd.texts.shards import COMPRESSED, ENDINGS, folder_files, is_compressed
-from tdd.validate import InputError
-from tdd.validate.files import parse_json
+from tdd.validate import InputError, some
+from tdd.validate.files import check_fetched, parse_json
 
 _FIELD_LIMIT = threading.Lock()
+_OF_AN_ANSWER = ("choices", "details", "meta_info", "prompt_logprobs")
+"""Fields of the answer of a server, which is one record (`tdd.logprobs` has the layouts)."""
+_SEPARATOR_ROW = ["sep=", ""]  # the first line, "sep=,", by which Excel is told what separates the columns
+_OF_TABLES = ("xls", "xlsx", "ods", "dta", "sav", "sas7bdat", "rds", "rdata", "pkl", "pickle", "npy", "npz", "h5")
 
 
 def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
@@ -57,6 +62,7 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
 def _read_bytes(path: pathlib.Path) -> bytes:
     try:
         data = path.read_bytes()
+        check_fetched(path, data)
         if not is_compressed(data):
             return data
         from tdd.texts.compressed import decompressed
@@ -68,19 +74,39 @@ def _read_bytes(path: pathlib.Path) -> bytes:
 
 def _decode(path: pathlib.Path, data: bytes) -> str:
     try:
-        return data.decode("utf-8").removeprefix("\ufeff")
+        marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        return data.decode("utf-16" if marked else "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
-        raise InputError(f"{path}: line {line} is not UTF-8 (byte 0x{byte:02x}); convert the file first") from error
+        raise InputError(
+            f"{path}: line {line} is not {error.encoding.upper()} (byte 0x{byte:02x}); convert the file first"
+        ) from error
 
 
 def _read_jsonl(source: str, content: str) -> Rows:
+    """An object or a string a line; or one JSON value over several lines, which some programs name so."""
     values, lines = [], []
+    if content.lstrip()[:1] in ("[", "{") and _is_one_value(content):
+        return _read_json(source, content)
     for number, line in enumerate(content.split("\n"), start=1):
         if line.strip():
             values.append(_parse_json(source, f"line {number}", line))
             lines.append(number)
     return _rows_of_json(source, values, lambda index: f"line {lines[index]}")
+
+
+def _is_one_value(content: str) -> bool:
+    """Whether a JSON array, or an object that goes on after its first line, is all there is."""
+    first = next(line for line in plain_csv.lines(content) if line.strip())
+    if not first.lstrip().startswith("["):
+        with contextlib.suppress(ValueError):
+            parse_json(first)
+            return False
+    try:
+        parse_json(content)
+    except ValueError:
+        return False
+    return True
 
 
 def _read_json(source: str, content: str) -> Rows:
@@ -90,14 +116,21 @@ def _read_json(source: str, content: str) -> Rows:
         from tdd.texts.inspect_logs import rows_of_log
 
         return rows_of_log(source, value)
+    if isinstance(value, dict) and not value.keys().isdisjoint(_OF_AN_ANSWER):
+        value = [value]
     if isinstance(value, dict) and len(value) == 1:  # {"data": [...]}
         (value,) = value.values()
     if isinstance(value, dict) and value and all(isinstance(column, list) for column in value.values()):
         return _rows_of_lists(source, value)
+    if isinstance(value, dict):  # {"version": "1.1", "data": [...]}
+        arrays = [inner for inner in value.values() if isinstance(inner, list) and inner and isinstance(inner[0], dict)]
+        value = arrays[0] if len(arrays) == 1 else value
     if not isinstance(value, list):
+        held = f"an object with the fields {some([*value])}" if isinstance(value, dict) else shown(value)
         raise InputError(
             f"{source}: the JSON must be an array of objects or of strings, one a text, or an object that holds one "
-            f"such array, or columns of one length; found is {shown(value)}"
+            f"such array, or columns of one length; found is {held}. Save the array that is meant into a file of its "
+            'own (a pandas table with to_json(orient="records"))'
         )
     return _rows_of_json(source, value, _element)
 
@@ -143,7 +176,7 @@ def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:
         try:
             start = 1
             for row in reader:
-                if row:
+                if row and (rows or row != _SEPARATOR_ROW):
                     check_fields(source, len(row))
                     rows.append(row)
                     lines.append(start)
@@ -155,13 +188,15 @@ def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:
     header = tuple(rows[0]) if rows else ()
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
-            raise _bad_csv(source, line, f"{len(row)} columns where the header has {len(header)}")
-    at = {name: position for position, name in enumerate(header)}
+            detail = f"{len(row)} columns where the header has {len(header)}{one_column(header)}"
+            raise _bad_csv(source, line, detail)
     body = rows[1:]
+    empty = {i for i, name in enumerate(header) if not name.strip() and not any(row[i].strip() for row in body)}
+    at = {name: position for position, name in enumerate(header) if position not in empty}
     return Rows(
         source,
         len(body),
-        header,
+        tuple(name for position, name in enumerate(header) if position not in empty),
         lambda field: [row[at[field]] for row in body],
         lambda index: f"line {lines[index + 1]}",
     )
@@ -200,11 +235,12 @@ def _file_format(path: pathlib.Path, format: str | None) -> str:
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     name = suffixes[-1] if suffixes else ""
-    name = {"ndjson": "jsonl", "pq": "parquet"}.get(name, name)
+    name = {"ndjson": "jsonl", "pq": "parquet", "feather": "arrow"}.get(name, name)
     if name not in FORMATS:
         extension = f"the extension .{name}" if name else "no extension"
+        table = "; save the table as .csv or .parquet" if name in _OF_TABLES else ""
         raise InputError(
-            f"{path}: cannot tell the format from {extension}; supported: "
+            f"{path}: cannot tell the format from {extension}{table}; supported: "
             f"{', '.join('.' + name for name in FORMATS)} (text formats also .gz and .zst), a folder of .txt "
             "files or of shards, or format=..."
         )

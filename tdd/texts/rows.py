@@ -220,12 +220,16 @@ def fields_found(fields: Sequence[str]) -> str:
     """The fields that there are, for messages."""
     if not fields:
         return "the rows have no named fields"
-    found = f"fields found: {', '.join(map(str, fields))}"
+    return f"fields found: {', '.join(map(str, fields))}{one_column(fields)}"
+
+
+def one_column(fields: Sequence[str]) -> str:
+    """What to do with a table whose header is one column because something else separates them; "" for others."""
     if len(fields) == 1 and ";" in str(fields[0]):
-        return f"{found} (one column: save the file with commas)"
+        return " (one column: save the file with commas between columns, and points in numbers)"
     if len(fields) == 1 and "\t" in str(fields[0]):
-        return f"{found} (one column: name the file .tsv, or its format tsv)"
-    return found
+        return " (one column: name the file .tsv, or its format tsv)"
+    return ""
 
 
 def kind(value: object) -> str:

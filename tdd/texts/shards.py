@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import glob
 import os
 import pathlib
@@ -19,7 +20,7 @@ _SKIPPABLE = b"\x2a\x4d\x18"
 """The last three bytes of the magic number of a frame to be skipped; the first is 0x50 to 0x5f (RFC 8878, 3.1.2)."""
 
 _SUFFIXES = {
-    "txt": (".txt",), "jsonl": (".jsonl", ".ndjson"), "parquet": (".parquet", ".pq"), "arrow": (".arrow",),
+    "txt": (".txt",), "jsonl": (".jsonl", ".ndjson"), "parquet": (".parquet", ".pq"), "arrow": (".arrow", ".feather"),
     "eval": (".eval",), "csv": (".csv",), "tsv": (".tsv",), "json": (".json",),
 }  # fmt: skip
 ENDINGS = {
@@ -32,6 +33,12 @@ _FILE_NAME = re.compile(
     rf"[^\s]+(?:{'|'.join(re.escape(ending) for endings in ENDINGS.values() for ending in endings)})", re.IGNORECASE
 )
 _LONGEST_PATH = 4096
+_SPLITS = {
+    "train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation",
+    "dev": "validation", "test": "test", "testing": "test", "eval": "test", "evaluation": "test",
+}  # fmt: skip
+"""Words for a split in the names of files and folders, as the hub's data sets have them -> the split."""
+_SPLIT = re.compile(rf"(?:^|[^a-z])({'|'.join(_SPLITS)})(?![a-z])")
 
 
 def is_compressed(data: bytes) -> bool:
@@ -97,7 +104,7 @@ def folder_files(path: pathlib.Path, format: str | None) -> list[pathlib.Path]:
     """The files of a folder that are read, of one format: those that `datasets` lists, else all of it, by their names.
 
     Raises:
-      InputError: none, files of several formats, several splits, or a link that leads out of the folder.
+      InputError: none, files of several formats or several splits, or a link that leads out of the folder.
     """
     if (path / "dataset_dict.json").is_file():
         splits = sorted(entry.name for entry in path.iterdir() if (entry / "state.json").is_file())
@@ -125,7 +132,22 @@ def folder_files(path: pathlib.Path, format: str | None) -> list[pathlib.Path]:
         names = some(sorted(entry.name for entry in path.iterdir()))
         what = f"it holds {names}" if names != "none" else "it is empty"
         raise InputError(f"{path}: the folder holds no .txt file and no shard (.jsonl, .parquet, ...); {what}")
+    _check_one_split(path, found[kinds[0]], kinds[0])
     return _inside(path, found[kinds[0]])
+
+
+def _check_one_split(path: pathlib.Path, files: Sequence[pathlib.Path], kind: str) -> None:
+    """Refuse files whose names, or folders, are those of several splits; the name of a .txt file is that of a text."""
+    places = [file.relative_to(path) for file in files]
+    named = [_SPLIT.search((place.parent if kind == "txt" else place).as_posix().lower()) for place in places]
+    splits = collections.Counter(_SPLITS[name[1]] for name in named if name)
+    if len(splits) > 1:
+        held = ", ".join(f"{split} ({count})" for split, count in splits.items())
+        example = next(place for place, name in zip(places, named, strict=True) if name)
+        raise InputError(
+            f"{path} holds files of the splits {held} of a data set: which is meant? Give its files, such as "
+            f"{path / example}, or a pattern"
+        )
 
 
 def _saved_files(path: pathlib.Path) -> list[pathlib.Path]:

@@ -16,12 +16,25 @@ import numpy as np
 from tdd.validate import InputError
 
 
+_POINTER = b"version https://git-lfs.github.com/spec/"
+_FETCH = "a pointer of Git LFS, not the file: run git lfs pull there, or download it"
+
+
+def check_fetched(path: str | os.PathLike[str], content: bytes | None = None) -> None:
+    """Refuse the few lines that Git leaves in the place of a large file that was not fetched."""
+    if content is None:
+        with open(path, "rb") as file:
+            content = file.read(len(_POINTER))
+    if content.startswith(_POINTER):
+        raise InputError(f"{path} is {_FETCH}")
+
+
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text.
 
     Raises:
-      ValueError: no JSON, too deeply nested, or an object with a repeated key: which of its values counts cannot be
-        told.
+      ValueError: no JSON, too deeply nested, an object with a repeated key, of which it cannot be told which value
+        counts, or what Git leaves in the place of a file that was not fetched.
 
     >>> parse_json('{"a": 1, "b": [2]}')
     {'a': 1, 'b': [2]}
@@ -30,6 +43,10 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text, object_pairs_hook=_object)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    except json.JSONDecodeError:
+        if (text if isinstance(text, bytes) else text[: len(_POINTER)].encode()).startswith(_POINTER):
+            raise ValueError(f"it is {_FETCH}") from None
+        raise
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

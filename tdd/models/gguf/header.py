@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.models.weights import check_fetched
 from tdd.validate import InputError, some
+from tdd.validate.files import check_fetched
 
 MAGIC = b"GGUF"
 
