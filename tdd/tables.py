@@ -296,7 +296,9 @@ def _score_names(
     for name in names:
         if name not in fields:
             hint = text_checks.one_column(fields)
-            raise InputError(f"{source}: there is no score column {name!r}; columns found: {some(fields, _SHOWN)}{hint}")
+            raise InputError(
+                f"{source}: there is no score column {name!r}; columns found: {some(fields, _SHOWN)}{hint}"
+            )
         if name in taken:
             raise InputError(f"{source}: column {name!r} is used for ids, roles, labels or groups, not as a score")
         if names.count(name) > 1:

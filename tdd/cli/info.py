@@ -149,7 +149,14 @@ def _described(place: pathlib.Path) -> tuple[str, Any, Any, dict[str, Any]]:
         faults = _faults(file.tensors, file.tokenizer) or _faults(functools.partial(check_files, place))
         stored = {"gguf_types": dict(file.types), "missing": faults}
         return family.model_type, spec, file.dtype, stored
-    from tdd.models.configuration import quantisation_of, read_config, read_spec, read_tokenizer
+    from tdd.models.configuration import (
+        check_tokenizer_present,
+        log_tokens_without_row,
+        quantisation_of,
+        read_config,
+        read_spec,
+        read_tokenizer,
+    )
     from tdd.models.weights import DTYPES, StoredTensors
 
     family, spec = read_spec(place)
@@ -160,7 +167,11 @@ def _described(place: pathlib.Path) -> tuple[str, Any, Any, dict[str, Any]]:
         with StoredTensors(place) as tensors:
             types.update(map(tensors.dtype, tensors.names()))
 
-    faults = _faults(see_weights, lambda: read_tokenizer(place, spec.vocab_size))
+    def see_tokenizer() -> None:
+        check_tokenizer_present(place)
+        log_tokens_without_row(read_tokenizer(place).get_vocab(), spec.vocab_size, str(place))
+
+    faults = _faults(see_weights, see_tokenizer)
     faults = faults or _faults(functools.partial(check_files, place))
     stored = {"files": sum(1 for _ in place.glob("*.safetensors")), "missing": faults}
     if (quantisation := quantisation_of(place)) is not None:

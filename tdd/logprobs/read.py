@@ -121,6 +121,12 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     if all("log_prob" in one.statistics for one in read):
         of_choices = choices or [one.statistics["log_prob"].sum(keepdims=True) for one in read]
         check_sums(rows.source, [entry.place for entry in entries], of_choices)
+    if len(entries) > 1 and all(_begins_with_zero(entry.values) for entry in entries):
+        _logger.warning(
+            "%s: all %d lists begin with 0, a token that was certain, which counts; if it stands for the first token, "
+            "which has no context, write null in its place",
+            *(rows.source, len(entries)),
+        )
     if num_floored := sum(one.num_floored for one in read):
         _logger.warning(
             "%s: %d log-probabilities are at or below %g, which servers write for minus infinity; they count as %g",
@@ -154,6 +160,10 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
         slices=slices,
         counts=np.array([entry.count for entry in entries], np.int64) if name == "olmes" else None,
     )
+
+
+def _begins_with_zero(values: Any) -> bool:
+    return isinstance(values, Sequence) and len(values) > 1 and values[0] == 0 and any(values)
 
 
 def _items(source: str, entries: Sequence[Entry], reading: Reading) -> tuple[tuple[str, ...], list[list[int]]]:
@@ -235,7 +245,7 @@ def _rows(source: Any, format: str) -> tuple[Rows, str]:
         parts.append(read_rows(file, format=None if known else "jsonl"))
     rows = text_checks.joined(parts) if parts else read_rows(source)
     name = _detect(rows) if format == "auto" else format
-    return (identified(parts) if parts and name == "lm-eval" else rows), name
+    return (identified(parts, ("doc", "arguments", "filtered_resps")) if parts and name == "lm-eval" else rows), name
 
 
 def _samples_of(path: Any) -> list[pathlib.Path]:

@@ -75,12 +75,14 @@ def openai_entries(rows: Rows, *, generated: int | None, id_field: str | None, t
         values, tokens = logprobs["token_logprobs"], logprobs.get("tokens")
         if isinstance(tokens, list):
             check_lengths(rows.source, choice.place, ("token_logprobs", len(values)), ("tokens", len(tokens)))
-        if generated is None and values and values[0] is not None:
+        usage = choice.record.get("usage")
+        echoed = values[:1] == [0] and isinstance(usage, Mapping) and usage.get("completion_tokens") == 0
+        if generated is None and values and values[0] is not None and not echoed:
             raise InputError(
                 f"{rows.source}: {choice.place}: the first token has a log-probability ({shown(values[0])}), so the "
                 "list is not an echo of a prompt but what the model generated; ask with echo=true and max_tokens=0"
+                + (", or give generated=0 if the server writes 0 for the first token" if values[0] == 0 else "")
             )
-        usage = choice.record.get("usage")
         _check_generated(rows, choice, usage, generated)
         if values and values[0] == 0:  # what some servers write in the place of null
             values = [None, *values[1:]]

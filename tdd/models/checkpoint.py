@@ -27,6 +27,7 @@ from jax.tree_util import tree_flatten_with_path
 
 from tdd.models.configuration import (
     check_layer_counts,
+    check_tokenizer_present,
     check_vocabulary,
     log_tokens_without_row,
     quantisation_of,
@@ -224,7 +225,7 @@ def _opened(place: pathlib.Path) -> Iterator[tuple[StoredTensors, Family, Decode
         from tdd.models.lora import check_whole
 
         check_whole(place)
-    _check_tokenizer_present(place)
+    check_tokenizer_present(place)
     with StoredTensors(place) as stored:
         check_layer_counts(place / "config.json", len(stored.names()))
         if (quantisation := quantisation_of(place)) is not None:
@@ -346,13 +347,3 @@ def as_dtype(dtype: Any) -> np.dtype | None:
     if kind is None or kind.name not in _FLOATS:
         raise InputError(f"dtype={dtype!r} is not supported; supported: {', '.join(_FLOATS)}, or None")
     return kind
-
-
-def _check_tokenizer_present(folder: pathlib.Path) -> None:
-    """Some tokenizer is there."""
-    sets = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
-    if not any(all((folder / name).is_file() for name in names) for names in sets):
-        raise InputError(
-            f"no tokenizer in {folder}: need tokenizer.json, tokenizer.model, or vocab.json with merges.txt; "
-            "save the tokenizer that the model was trained with into the folder"
-        )

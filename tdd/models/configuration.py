@@ -190,10 +190,17 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
         return []
 
 
-_VOCABULARIES = ("*token*", "*vocab*", "*.model", "*.bpe", "*.spm")
-"""Files of which some hold a tokenizer's vocabulary, by whatever name its class gives them."""
-_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _TIKTOKEN = re.compile(rb"[A-Za-z0-9+/]+=* \d+\r?\n")
+
+
+def check_tokenizer_present(folder: pathlib.Path) -> None:
+    """Some tokenizer is there."""
+    sets = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
+    if not any(all((folder / name).is_file() for name in names) for names in sets):
+        raise InputError(
+            f"no tokenizer in {folder}: need tokenizer.json, tokenizer.model, or vocab.json with merges.txt; "
+            "save the tokenizer that the model was trained with into the folder"
+        )
 
 
 def _check_reader(folder: pathlib.Path) -> None:
@@ -202,10 +209,6 @@ def _check_reader(folder: pathlib.Path) -> None:
     first = next((file for file in (folder / "tokenizer.json", path) if file.is_file()), None)
     if first is not None:
         check_fetched(first)
-    if not any(file.name not in _SETTINGS for pattern in _VOCABULARIES for file in folder.glob(pattern)):
-        raise InputError(
-            f"{folder} holds no tokenizer; copy tokenizer.json and tokenizer_config.json of the model into it"
-        )
     if (folder / "tokenizer.json").is_file() or (folder / "vocab.json").is_file() or not path.is_file():
         return
     with path.open("rb") as file:

@@ -34,6 +34,9 @@ _EIGHT_BITS = {
 }
 """Types of quantised weights that the safetensors package does not give as arrays of NumPy."""
 
+QUANTISED = ("quantize_config.json", "quant_config.json")
+"""Where older versions of GPTQ's and AWQ's programs say how weights are quantised."""
+
 _COMPARED_BYTES = 1 << 24
 _CHECKED_NUMBERS = 1 << 20
 
@@ -61,7 +64,14 @@ def weight_files(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
             f"{folder} has weights only as {some(pickled)}, which can run code when read; convert them "
             "once with torch: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder)"
         )
-    raise InputError(f"no weights in {folder}: need {SINGLE}, or {INDEX} with its shards")
+    advice = ""
+    if others := sorted(path.name for path in folder.glob("*.safetensors")):
+        advice = (
+            f"; it holds {some(others)}: rename a single file to {SINGLE}, or copy the index of several beside them"
+        )
+        if method := next((name for name in QUANTISED if (folder / name).is_file()), None):
+            advice += f", and copy what {method} says into config.json as quantization_config, with quant_method"
+    raise InputError(f"no weights in {folder}: need {SINGLE}, or {INDEX} with its shards{advice}")
 
 
 def read_json(path: pathlib.Path) -> Any:

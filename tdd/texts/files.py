@@ -191,7 +191,8 @@ def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:
             detail = f"{len(row)} columns where the header has {len(header)}{one_column(header)}"
             raise _bad_csv(source, line, detail)
     body = rows[1:]
-    empty = {i for i, name in enumerate(header) if not name.strip() and not any(row[i].strip() for row in body)}
+    unnamed = [i for i, name in enumerate(header) if not name] if header.count("") > 1 else []
+    empty = {i for i in unnamed if not any(row[i].strip() for row in body)}  # columns that Excel adds
     at = {name: position for position, name in enumerate(header) if position not in empty}
     return Rows(
         source,

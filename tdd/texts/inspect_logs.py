@@ -17,7 +17,7 @@ from typing import Any
 from tdd.texts.compressed import check_decompressed, decompressed
 from tdd.texts.rows import Rows, shown
 from tdd.validate import InputError
-from tdd.validate.files import parse_json
+from tdd.validate.files import check_fetched, parse_json
 
 _HEADERS = ("header.json", "_journal/start.json")
 _ZSTANDARD = 93
@@ -43,6 +43,7 @@ def read_eval(path: pathlib.Path) -> Rows:
     except InputError:
         raise
     except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error) as error:
+        check_fetched(path)
         raise InputError(f"{path}: not a readable log of inspect_ai: {error}") from error
     return rows_of_log(str(path), {"eval": head.get("eval") if isinstance(head, Mapping) else None, "samples": samples})
 

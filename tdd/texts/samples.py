@@ -43,8 +43,15 @@ def joined(parts: Sequence[Rows]) -> Rows:
     return identified(parts)
 
 
-def identified(parts: Sequence[Rows]) -> Rows:
-    """The samples of all files one below the other, with a field "id": task (the file's name) and `doc_id`."""
+def identified(parts: Sequence[Rows], same: Sequence[str] = ("doc", "arguments")) -> Rows:
+    """The samples of all files one below the other, with a field "id": task (the file's name) and `doc_id`.
+
+    A task with several filters logs each item once for each; of these the first is kept.
+
+    Raises:
+      InputError: an item that its filters show with other values in the fields `same`.
+    """
+    parts = [_of_one_filter(part, same) for part in parts]
     rows = table.joined(parts)
     names = [_NAME.fullmatch(pathlib.PurePath(part.source).name) for part in parts]
     tasks = [
@@ -57,6 +64,31 @@ def identified(parts: Sequence[Rows]) -> Rows:
         return rows.column(field)
 
     return dataclasses.replace(rows, fields=tuple(dict.fromkeys((*rows.fields, "id"))), column=column)
+
+
+def _of_one_filter(rows: Rows, same: Sequence[str]) -> Rows:
+    if not {"filter", "doc_id"} <= {*rows.fields}:
+        return rows
+    filters, numbers = rows.column("filter"), rows.column("doc_id")
+    compared = {name: rows.column(name) for name in same if name in rows.fields}
+    seen: dict[str, int] = {}
+    kept = []
+    for index, number in enumerate(numbers):
+        first = seen.setdefault(str(number), index)
+        if filters[index] == filters[first]:
+            kept.append(index)
+        elif differ := [name for name, values in compared.items() if values[index] != values[first]]:
+            raise InputError(
+                f"{rows.source}: {rows.place(first)} and {rows.place(index)}, one item with the filters "
+                f"{filters[first]!r} and {filters[index]!r}, differ in {' and '.join(differ)}; keep the lines "
+                "of one filter"
+            )
+
+    def column(field: str) -> list[Any]:
+        values = rows.column(field)
+        return [values[index] for index in kept]
+
+    return dataclasses.replace(rows, num_rows=len(kept), column=column, place=lambda index: rows.place(kept[index]))
 
 
 def items(rows: Rows) -> Rows:

@@ -100,7 +100,7 @@ def test_what_a_checkpoint_lacks(capsys, model_folder, tmp_path):
     assert 2**28 < found["available"] <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     weights, tokenizer = found["missing"]
     assert weights.startswith(f"no weights in {model_folder}: need model.safetensors")
-    assert model_folder in tokenizer
+    assert tokenizer.startswith(f"no tokenizer in {model_folder}: need tokenizer.json")
     index = {"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     assert main(["info", "--model", model_folder]) == 0
@@ -173,3 +173,12 @@ def test_what_a_gguf_file_is_and_needs(capsys, tmp_path):
     assert main(arguments) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "GGUF, tensors stored as 16 F16, 5 F32" in shown
+
+
+def test_a_checkpoint_with_tokens_without_a_row_lacks_nothing(capsys, tmp_path):
+    """As Llama 2's padding token, which `tdd.score` takes too."""
+    folder, *_ = gpt2_files.write(tmp_path / "model", tokenizer_size=50)
+    assert main(["info", "--model", str(folder), "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["missing"] == []
+    assert "2 tokens have no row" in shown.err

@@ -184,6 +184,28 @@ def test_generated_tokens_are_dropped():
     refuses([two], "generated=-1 must be a number of tokens", generated=-1)
 
 
+def test_an_echo_may_begin_with_zero_where_nothing_was_generated():
+    zero = {"logprobs": {"token_logprobs": [0.0, -1, -2], "tokens": ["a", "b", "c"]}, "text": "abc"}
+    found = read([{"id": "x", "choices": [zero], "usage": {"completion_tokens": 0}}])
+    assert found.statistics["log_prob"][0].tolist() == [-1, -2]
+    refuses([{"id": "x", "choices": [zero]}], "or give generated=0 if the server writes 0")
+
+
+def test_lists_that_all_begin_with_zero_are_named(caplog):
+    read([{"log_probs": [0.0, -3, -2]}, {"log_probs": [0, -1]}])
+    assert "all 2 lists begin with 0" in caplog.text
+    caplog.clear()
+    read([{"log_probs": [0.0, -3, -2]}, {"log_probs": [-1, -2]}])
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("name", ["answer.json", "answer.jsonl"])
+def test_one_answer_may_be_a_file(tmp_path, name):
+    path = tmp_path / name
+    path.write_text(json.dumps(answer(choice([None, -1, -2])), indent=2))
+    assert read_log_probs(path).sums.tolist() == [-3]
+
+
 def test_echo_without_usage_is_said(caplog):
     found = read([{"id": "a", "choices": [choice([None, -1.0])]}])
     assert (found.ids, found.sums.tolist()) == (("a",), [-1])
@@ -291,6 +313,22 @@ def test_samples(responses, arguments):
     found = read([{"doc_id": 4, "doc": {}, "arguments": arguments, "resps": [[0]], "filtered_resps": responses}])
     assert (found.format, found.ids, found.texts) == ("lm-eval", ("4",), ("ein Satz",))
     assert (found.sums.tolist(), found.tokens, found.num_tokens.tolist()) == ([-120.5], (), [0])
+
+
+def test_filters_log_an_item_once_each(tmp_path):
+    def line(number, name, total):
+        how = {"filter": name, "filtered_resps": [str(total)], "arguments": [["", f"text {number}"]]}
+        return {"doc_id": number, "doc": {}, "target": "", **how}
+
+    def path(*lines):
+        return write(tmp_path, lines, "samples_task_2026-01-02T03-04-05.jsonl")
+
+    lines = [line(number, name, -1 - number) for name in ("none", "other") for number in range(3)]
+    assert read_log_probs(path(*lines)).sums.tolist() == [-1, -2, -3]
+    with pytest.raises(InputError, match="filters 'none' and 'other', differ in filtered_resps"):
+        read_log_probs(path(*lines[:5], line(2, "other", -9)))
+    with pytest.raises(InputError, match="ids must be unique; repeated: 'task/1'"):
+        read_log_probs(path(*lines, lines[1]))
 
 
 def test_continuations():

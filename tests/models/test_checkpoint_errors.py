@@ -109,7 +109,7 @@ def test_config_that_is_not_text(folder):
         ({"add_cross_attention": True}, "add_cross_attention=True, which changes the computation"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder=True, which changes"),
         ({"quantization_config": {"bits": 4}}, "quantization_config of quant_method None, which is not dequantised"),
-        ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map=.*, which changes"),
+        ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map=.*, which changes .* remove auto_map from config.json"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads=.*, which changes"),
         ({"rope_theta": 1.0, "alibi": 1}, "unknown keys rope_theta: "),
         ({"activation_function": "mish"}, "activation_function='mish' is not supported; supported: gelu_new"),
@@ -219,7 +219,13 @@ def test_a_pipe_among_the_files(folder):
 
 def test_missing_weights(folder):
     (folder / WEIGHTS).unlink()
-    refused(folder, f"no weights in .*need {WEIGHTS}, or {INDEX}")
+    refused(folder, f"no weights in .*need {WEIGHTS}, or {INDEX} with its shards$")
+    (folder / "gptq_model-4bit-128g.safetensors").touch()
+    refused(
+        folder, f"holds gptq_model-4bit-128g.safetensors: rename a single file to {WEIGHTS}, or copy the index .*them$"
+    )
+    (folder / "quantize_config.json").touch()
+    refused(folder, "and copy what quantize_config.json says into config.json as quantization_config")
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.pt", "model.pth"])

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from tdd.records import Texts
 from tdd.texts import hash_texts, load_texts
+from tdd.texts.rows import FORMATS
 from tdd.validate import InputError
 
 TEXTS = ("The first text.", 'A "quoted", second\ntext\u2028with odd line ends.', "Ünïcödé — третий 文本 🙂")
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0a1b\nsize 12345\n"
 UNICODE = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(lambda text: not text.isspace())
 
 
@@ -66,6 +68,21 @@ def test_every_format_gives_the_same_texts(tmp_path, kind):
 def test_an_object_that_holds_the_array(tmp_path):
     path = write(tmp_path / "a.json", json.dumps({"data": records()}))
     assert load_texts(path).texts == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '[{"text": "a"},\n{"text": "b"}]\n'),
+        ("a.jsonl", '\n{\n"data": [{"text": "a"}, {"text": "b"}]\n}'),
+        ("a.json", '{"version": "1.1", "data": [{"text": "a"}, {"text": "b"}]}'),
+        ("a.csv", "sep=,\ntext\na\nb\n"),
+        ("a.csv", "text,,\na,, \nb,,\n"),
+        ("a.tsv", "id\ttext\n1\ta\n2\tb\n".encode("utf-16")),
+    ],
+)
+def test_what_other_programs_write_is_read(tmp_path, name, content):
+    assert load_texts(write(tmp_path / name, content)).texts == ("a", "b")
 
 
 @pytest.mark.parametrize("kind", ["txt", "txt.gz"])
@@ -191,6 +208,11 @@ def test_labels():
         ("a.txt", "a\n\nb\n", "text at line 2 is empty"),
         ("a.json", '{"text": "a"}', "must be an array"),
         ("a.json", '{"data": ["a"], "other": 1}', "must be an array"),
+        ("a.json", '{"a": [{"text": "x"}], "b": [{"text": "y"}], "c": 1}', "found is an object with the fields a, b"),
+        ("a.json", '{"text": {"0": "a"}, "id": {"0": 1}}', 'to_json(orient="records")'),
+        *((f"a.{ending}", POINTER, "pointer of Git LFS, not the file: run git lfs") for ending in FORMATS),
+        ("a.csv", "id;score\n1;0,5\n", "2 columns where the header has 1 (one column: save the file with commas"),
+        ("a.tsv", "text\t\t\na\t\tb\nc\td\t\n", "several columns are called ''"),
         ("a.json", '["a", 1]', "element 1 is not an object"),
         ("a.json", '{"text": "a"}\n{"text": "b"}\n', "format='jsonl'"),
         ("a.csv", 'id,text\n1,"a\nb"\n2,c,d\n', "line 4 is not valid CSV: 3 columns where the header has 2"),
@@ -200,7 +222,11 @@ def test_labels():
         ("a.json", '[{"text": "a", "of": {"x": 1, "x": 2}}]', "the key 'x' is there 2 times in one object"),
         ("a.csv", 'id,text\n1,"a\nb"\n2,\n', "text at line 4 is empty"),
         ("a.parquet", b"PAR1 not really PAR1", "not a readable Parquet file"),
-        ("a.xlsx", "x", "the extension .xlsx; supported: .jsonl, .json, .csv, .tsv, .parquet, .arrow, .eval, .txt"),
+        (
+            "a.xlsx",
+            "x",
+            "save the table as .csv or .parquet; supported: .jsonl, .json, .csv, .tsv, .parquet, .arrow, .eval, .txt",
+        ),
         ("noextension", "x", "no extension; supported"),
     ],
 )

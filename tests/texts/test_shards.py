@@ -95,6 +95,28 @@ def test_a_folder_of_several_formats_asks(shards):
     assert load_texts(shards).texts == TEXTS
 
 
+@pytest.mark.parametrize(
+    ("names", "splits"),
+    [
+        (("train-00000-of-00001.jsonl", "test-00000-of-00001.jsonl"), "test (1), train (1)"),
+        (("data/Train.jsonl", "data/train_socratic.jsonl", "dev.jsonl"), "train (2), validation (1)"),
+        (("train/pos/1.txt", "test/pos/1.txt"), "test (1), train (1)"),
+    ],
+)
+def test_a_folder_of_several_splits_asks(tmp_path, names, splits):
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('{"text": "a"}')
+    assert f"the splits {splits} of a data set: which is meant?" in message(tmp_path)
+
+
+@pytest.mark.parametrize("names", [("training manual.txt", "test plan.txt"), ("trainer.jsonl", "latest.jsonl")])
+def test_other_names_are_those_of_texts_and_of_shards(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_text('{"text": "a"}')
+    assert len(load_texts(tmp_path)) == 2
+
+
 def test_shards_of_bare_texts_and_of_records_do_not_mix(tmp_path):
     (tmp_path / "a.jsonl").write_text('"one text"\n')
     (tmp_path / "b.jsonl").write_text('{"text": "two texts"}\n')

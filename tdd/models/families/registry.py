@@ -106,9 +106,11 @@ def check_keys(
     """Every key of a configuration is known, has one of the values that it must have, or is read by nothing."""
     for key, allowed in {**REQUIRED, **required}.items():
         if key in config and (_code_names(config[key]) if key == "auto_map" else config[key]) not in allowed:
+            advice = f"supported: {' or '.join(map(repr, allowed))}"
+            if key == "auto_map":
+                advice = "if the repository only copies the code of transformers, remove auto_map from config.json"
             raise InputError(
-                f"{where} has {key}={config[key]!r}, which changes the computation and is not supported; "
-                f"supported: {' or '.join(map(repr, allowed))}"
+                f"{where} has {key}={config[key]!r}, which changes the computation and is not supported; {advice}"
             )
     left = sorted(config.keys() - known - IGNORED - REQUIRED.keys() - required.keys())
     unknown = [key for key in left if _is_read(key, model_type, config)]
