@@ -187,7 +187,7 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
     """
     arrays.check_level(alpha)
     with _own_warnings() as caught:
-        result = procedure.select(evidence, alpha, jax.random.key(seed))
+        result = procedure.select(evidence, alpha, arrays.key_of_seed(seed))
     selected, tested = np.asarray(result.selected), ~np.isnan(np.asarray(result.adjusted))
     n = int(result.num_calibration)
     by_knockoffs = "knockoffs" in procedure.needs
@@ -367,7 +367,7 @@ def simultaneous_bounds(evidence: Evidence, choices: Choices, decision: Decision
         raise InputError(f"delta={delta!r} is too small for {_MAX_DRAWS} draws: give at least {1 / (_MAX_DRAWS + 1):g}")
     large = max(decision.num_calibration, decision.num_tests) > LARGE
     num_draws = min(_MAX_DRAWS, draws_for(delta)) if large else max(_DRAWS, math.ceil(1 / delta))
-    key = jax.random.fold_in(jax.random.key(choices.seed), 1)
+    key = jax.random.fold_in(arrays.key_of_seed(choices.seed), 1)
     bounds = choices.procedure.bounds(evidence, decision.selection, delta=delta, key=key, num_draws=num_draws)
     if isinstance(bounds, str):
         return SimultaneousBounds(False, bounds, delta)

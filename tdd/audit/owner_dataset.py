@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-import jax
 import numpy as np
 
 from tdd.audit.blind_baseline import GUARANTEE as BLIND
@@ -122,7 +121,7 @@ def run_dataset_inference(
     units = [group_means(panel, own) for panel, own in zip(panels, groups, strict=True)] if group_field else panels
     result = procedures.dataset_inference(
         *units,
-        key=jax.random.key(seed),
+        key=arrays.key_of_seed(seed),
         test=test,  # type: ignore[arg-type]
         num_splits=num_splits,
     )

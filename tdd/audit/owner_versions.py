@@ -126,7 +126,7 @@ def run_version_test(
     check = float(blind_p_value(features))
     (scored,) = start.scores().values()
     values = scored[places]
-    result = version_test(values[:, 0], values[:, 1:], test=test, key=jax.random.key(seed))  # type: ignore[arg-type]
+    result = version_test(values[:, 0], values[:, 1:], test=test, key=arrays.key_of_seed(seed))  # type: ignore[arg-type]
     facts = numbers(result, alpha)
     facts |= {"num_documents": int(result.num_shards), "num_missing": int(result.num_masked)}
     facts["num_private"] = places.shape[1] - 1

@@ -221,7 +221,7 @@ def order_of_log_probs(
                 f"{name}: canonical must be [shards] and shuffled [shards, shuffles], got {canonical.shape} and "
                 f"{shuffled.shape}"
             )
-        tests, _ = tests_of(canonical, shuffled, TESTS, jax.random.fold_in(jax.random.key(seed), number))
+        tests, _ = tests_of(canonical, shuffled, TESTS, jax.random.fold_in(arrays.key_of_seed(seed), number))
         data.append(
             {
                 "name": name,

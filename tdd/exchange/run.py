@@ -171,7 +171,7 @@ def run_exchange(
         open_run_folder(folder, fingerprint(identity), what)
 
     target = alpha / len(sets) if target_p is None else target_p
-    keys = [jax.random.fold_in(jax.random.key(seed), number) for number in range(len(sets))]  # of the relabellings
+    keys = [jax.random.fold_in(arrays.key_of_seed(seed), number) for number in range(len(sets))]  # of the relabellings
     looks = default_looks(given.num_shuffles)
     sequences = [None if stop == "none" else SequentialTest(stop, looks, target, test, key) for key in keys]
     hashes = {name: one["sha256"] for name, one in described.items() if one is not None}

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from tdd.lab.checks import check_count, check_dropout, check_range
 from tdd.validate import InputError
+from tdd.validate.arrays import key_of_seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,7 @@ def init_factors(lora: Lora, params: Any, *, seed: int) -> dict[str, dict[str, j
     _check_adapted(lora.leaves, lora.rank, shapes, sorted(kernels))
     factors = {}
     for index, (name, (*layers, width, out)) in enumerate(shapes.items()):
-        key = jax.random.fold_in(jax.random.key(seed), index)
+        key = jax.random.fold_in(key_of_seed(seed), index)
         factors[name] = {
             "a": jax.random.normal(key, (*layers, width, lora.rank)) / math.sqrt(width),
             "b": jnp.zeros((*layers, lora.rank, out)),

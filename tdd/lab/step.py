@@ -27,6 +27,7 @@ from tdd.models.decoder import Noise, hidden
 from tdd.models.gradients import activation_bytes
 from tdd.records import LanguageModel
 from tdd.validate import InputError
+from tdd.validate.arrays import key_of_seed
 
 _DROPPED = 0x64726F70
 """Tells the random numbers of dropout from those of LoRA's factors, which have the same seed."""
@@ -246,7 +247,7 @@ class Stepper:
         """The key of each batch of a step, from the seed, the step and the place alone; None without dropout."""
         if not self.weights.drops:
             return [None] * batches
-        of_step = jax.random.fold_in(jax.random.fold_in(jax.random.key(self._seed), _DROPPED), number)
+        of_step = jax.random.fold_in(jax.random.fold_in(key_of_seed(self._seed), _DROPPED), number)
         return [jax.random.fold_in(of_step, place) for place in range(batches)]
 
 

@@ -7,7 +7,6 @@ import math
 from fractions import Fraction
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -231,7 +230,7 @@ class Contamination(Probe):
         delta = self.alpha * float(spending(look, self.num_looks) - spending(look - 1, self.num_looks))
         num_draws = max(999, math.ceil(4 / delta))
         if num_draws * (len(suspects) + len(references)) <= _MOST_DRAWN:
-            key = jax.random.key(self.options.seed)
+            key = arrays.key_of_seed(self.options.seed)
             drawn = fdp_bounds(references, suspects, null="nonmember", delta=delta, num_draws=num_draws, key=key)
             return int(drawn.of(flagged).false_bound) + unknown, int(drawn.min_members)
         p_values = np.asarray(result.p_values)

@@ -120,12 +120,14 @@ class OrderGuard(AlarmHistory):
 
     def init(self, key: jax.Array | None = None) -> OrderState:
         """The state before the first example; `key` in place of the seed's."""
+        if key is not None:
+            arrays.check_key(key, "the draw of ties")
         return OrderState(
             online_conformal.start(self.memory, null="nonmember", dtype=jnp.float32),
             martingale.start("simple_jumper"),
             jnp.int32(0),
             jnp.int32(-1),
-            jax.random.key(self.seed) if key is None else key,
+            arrays.key_of_seed(self.seed) if key is None else key,
         )
 
     def observe(
@@ -171,6 +173,7 @@ class OrderGuard(AlarmHistory):
             "options": {"alpha": self.alpha, "against": self.against, "memory": self.memory},
             "history": [dataclasses.asdict(record) for record in self.history],
             "state": [np.asarray(leaf) for leaf in jax.tree.leaves(state)],
+            "generator": str(jax.random.key_impl(self._state.key)),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -182,7 +185,7 @@ class OrderGuard(AlarmHistory):
         for name, value in saved["options"].items():
             check_same(name, value, getattr(self, name))
         leaves = [jnp.asarray(leaf) for leaf in saved["state"]]
-        leaves[-1] = jax.random.wrap_key_data(leaves[-1])
+        leaves[-1] = jax.random.wrap_key_data(leaves[-1], impl=saved.get("generator", "threefry2x32"))
         self._state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)
         self.history = [OrderRecord(**record) for record in saved["history"]]
 

@@ -22,6 +22,7 @@ from tdd.study.methods import StudyMethod, as_methods
 from tdd.study.results import StudyResult
 from tdd.study.runner import BlockSums, Cell, Plan, StudyRun, StudyRunOptions, run_study, sum_over_blocks
 from tdd.validate import InputError
+from tdd.validate.arrays import key_of_seed
 
 STEP = 1024
 """Repetitions are run, saved and judged in multiples of this; the lanes of a block divide it."""
@@ -111,7 +112,7 @@ def run(
         "platform": devices[0].platform,
         "precision": jax.dtypes.canonicalize_dtype(float).name,
     }
-    key = jax.random.key(seed, impl="threefry2x32")
+    key = key_of_seed(seed)
     cells = []
     for drawn in designs:
         num_tests, lanes = shape(drawn, key)

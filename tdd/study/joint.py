@@ -197,7 +197,7 @@ def _run_joint(counter: _RankCounter, source: Any, about: dict[str, Any], option
     n, m = sizes["num_calibration"], sizes["num_tests"]
     harmonic = tuple(jnp.asarray(table[m]) for table in joint.harmonic(m))
     scales = (proportion.tail_size(n, eta, n), *harmonic)
-    operands = (source, exact_levels(levels), scales, jax.random.key(seed, impl="threefry2x32"))
+    operands = (source, exact_levels(levels), scales, arrays.key_of_seed(seed))
     kind = kind_of(devices[0])
     lanes = _width(counter, kind)
     sums = _engine(counter, names, candidates, len(levels), lanes, _UNROLL if kind.wide else 1, devices)

@@ -29,6 +29,7 @@ from tdd.runs.display import progress_bar
 from tdd.study import checks
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore, gaps
+from tdd.validate.arrays import key_of_seed
 from tdd.validate.options import KnownFields
 
 _DIVISOR = 64  # a piece is this part of the repetitions before it
@@ -308,5 +309,5 @@ def simulate(one: Callable[[jax.Array], Any], *, seed: int, repetitions: int, ba
         again = keys[np.arange(batches * batch) % repetitions]
         return jax.tree.map(lambda leaf: leaf[:repetitions], jax.lax.map(one, again, batch_size=batch))
 
-    draws = jax.jit(run)(jax.random.split(jax.random.key(seed), repetitions))
+    draws = jax.jit(run)(jax.random.split(key_of_seed(seed), repetitions))
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), draws)

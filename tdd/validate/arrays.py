@@ -276,13 +276,23 @@ def check_seed(seed: Any) -> int:
     return int(seed)
 
 
+def key_of_seed(seed: Any) -> jax.Array:
+    """The PRNG key of a whole number; a seed gives the same numbers whatever generator JAX is set to.
+
+    Raises:
+      InputError: it is no whole number, or out of range.
+    """
+    return jax.random.key(check_seed(seed), impl="threefry2x32")
+
+
 def check_key(key: Any, why: str) -> None:
     """Check a required PRNG key; `why` states what draws."""
     if key is None:
         raise InputError(f"key is missing: {why} draws random numbers; pass key=jax.random.key(seed)")
     if not isinstance(key, jax.Array):
         raise InputError(f"key must be a PRNG key from jax.random.key(seed), got {key!r}")
-    legacy = key.dtype == jnp.uint32 and key.shape == (2,)
+    words = 2 if jax.config.jax_default_prng_impl.startswith("threefry") else 4
+    legacy = key.dtype == jnp.uint32 and key.shape == (words,)
     if not legacy and not (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
         raise InputError(
             f"key must be a PRNG key from jax.random.key(seed), one of them, got an array of {key.dtype} of shape "

@@ -115,7 +115,8 @@ def test_a_restarted_run_goes_on():
         whole(step, batch)
         if step < 3:
             first(step, batch)
-    again.load_state_dict(first.state_dict())
+    with jax.default_prng_impl("rbg"):  # the state says what its key is of
+        again.load_state_dict(first.state_dict())
     for step in range(3, 6):
         again(step, values[step])
     assert again.history == whole.history
@@ -150,6 +151,12 @@ def test_one_trace_for_many_batches():
 def test_options(options, message):
     with pytest.raises(InputError, match=message):
         OrderGuard(**options)
+
+
+@pytest.mark.parametrize("key", [0, jax.random.split(jax.random.key(0), 3)])
+def test_what_is_no_key(key):
+    with pytest.raises(InputError, match="key must be a PRNG key"):
+        OrderGuard().init(key)
 
 
 @pytest.fixture(scope="module")

@@ -145,6 +145,7 @@ BAD_BOUNDS = [
     ({"delta": "5%"}, "delta must be one number"),
     ({"num_draws": 0}, "num_draws must be a whole number from 1"),
     ({"num_draws": 10}, "num_draws=10 is too few for delta=0.05"),
+    ({"num_draws": 10, "delta": jnp.float32(0.05)}, "num_draws=10 is too few for delta="),
     ({"calibration": np.zeros((2, 5)), "scores": np.zeros((2, 5))}, "calibration has shape .* one score"),
     ({"scores": [np.inf]}, "scores\\[0\\] is inf"),
     ({"calibration": []}, "calibration is empty"),

@@ -21,7 +21,7 @@ from tdd.study.power import ExchangePlan
 from tdd.study.power.shards import TESTS, ShardEffect, ShardLogProbs, log10_floor, num_draws, shard_sums, survival_table
 from tdd.study.power.simulate import Effect, binomial_error, smallest_effect
 from tdd.validate import InputError
-from tdd.validate.arrays import check_choice
+from tdd.validate.arrays import check_choice, key_of_seed
 
 _DRAWS = 99_999  # relabellings of the test itself
 
@@ -103,7 +103,7 @@ def expected_exchange_power(
         checks.as_levels(alpha),
         max(counts),
         repetitions,
-        jax.random.key(seed, impl="threefry2x32"),
+        key_of_seed(seed),
         checks.as_devices(devices),
     )
     rows: list[dict[str, Any]] = []

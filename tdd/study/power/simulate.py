@@ -22,6 +22,7 @@ from tdd.study.power.scores import NormalScores, ScorePool
 from tdd.study.results import Totals
 from tdd.study.runner import BlockSums, sum_over_blocks
 from tdd.validate import InputError
+from tdd.validate.arrays import key_of_seed
 
 QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
 _FAST, _FEWEST, _MOST = 10_000, 256, 4_096  # repetitions
@@ -101,7 +102,7 @@ class Simulator:
     ):
         self.law, self.rule, self.levels, self.most = law, rule, levels, most
         self.repetitions, self.devices = repetitions, tuple(devices)
-        self.key = jax.random.key(seed, impl="threefry2x32")
+        self.key = key_of_seed(seed)
         self.exact_levels = exact_levels(levels)
         self.audits: dict[tuple[int, int, int], list[dict[str, Any]]] = {}
         self._programs: dict[bool, _Program] = {}
