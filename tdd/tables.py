@@ -288,11 +288,11 @@ def _score_names(
     free = [field for field in fields if field not in taken]
     if scores is None:
         if len(free) != 1:
-            raise InputError(f"{source}: name the score columns with scores=; columns left: {some(free, _SHOWN)}")
+            raise InputError(f"{source}: name the score columns (--score); columns left: {some(free, _SHOWN)}")
         return tuple(free)
     names = (scores,) if isinstance(scores, str) else tuple(scores)
     if not names:
-        raise InputError(f"{source}: scores= is empty; columns left: {some(free, _SHOWN)}")
+        raise InputError(f"{source}: no score column is named; columns left: {some(free, _SHOWN)}")
     for name in names:
         if name not in fields:
             hint = text_checks.one_column(fields)
@@ -302,7 +302,7 @@ def _score_names(
         if name in taken:
             raise InputError(f"{source}: column {name!r} is used for ids, roles, labels or groups, not as a score")
         if names.count(name) > 1:
-            raise InputError(f"{source}: score column {name!r} is named twice in scores=")
+            raise InputError(f"{source}: score column {name!r} is named twice")
     return names
 
 

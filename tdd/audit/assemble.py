@@ -253,8 +253,8 @@ def warnings_of(
         warnings.append(
             f"some selected candidates have p-values above the level, up to {decision.threshold:.2g}: the procedure "
             f"estimates that {decision.proportion:.0%} of the candidates are {found}, which is no lower bound, and "
-            f"multiplies all p-values by the other {1 - decision.proportion:.0%}. The list as a whole keeps its error "
-            f"rate; by itself, such a p-value is no evidence that its candidate is {single}{remedy}"
+            f"multiplies all p-values by the other {1 - decision.proportion:.0%}. The guarantee is of the list as a "
+            f"whole; by itself, such a p-value is no evidence that its candidate is {single}{remedy}"
         )
     if decision.guarantee.kind == "asymptotic":
         warnings.append(f"the guarantee of {decision.method} is asymptotic: not proven for finite samples")
@@ -332,8 +332,9 @@ def _of_items(decision: Decision) -> str:
     if "given the calibration sample" in decision.guarantee.controls:
         return (
             f"{answer} If the assumptions hold, the {rate}, which is the expected fraction of {errors}, is at most "
-            f"{bound}{how} for a given calibration sample, with probability 1 - delta over such samples; over "
-            "repetitions of the whole audit, calibration sample included, it is at most alpha + delta."
+            f"{bound}{how} for a given calibration sample, with probability 1 - delta over such samples, delta the "
+            "procedure's option; over repetitions of the whole audit, calibration sample included, it is at most alpha "
+            "+ delta."
         )
     plain_words = set(re.findall("[A-Za-z]+", decision.guarantee.controls)) <= _PLAIN
     exactly = "" if plain_words else f" ({decision.guarantee.controls})"

@@ -260,7 +260,8 @@ def _scores(
     if len(given) > 1 and procedure.columns != "detectors":
         raise InputError(
             f"score names {len(given)} scores ({', '.join(map(str, given))}) and this method decides on one; choose it "
-            "before looking at results, or combine them with method td4eval"
+            "before looking at results, or combine them with method "
+            + ("td4eval" if procedure.null == "member" else "best_score or combined_score")
         )
     texts = [one for one in given if isinstance(one, str)]
     if len(set(texts)) < len(texts):

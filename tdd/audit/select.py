@@ -174,7 +174,9 @@ def _check_needs(
     check_used(name, name if "weights" in procedure.needs else "weighted", weight_column=weight_column)
     check_used(name, "td4eval", split_column=split_column)
     if "weights" in procedure.needs and weight_column is None:
-        raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
+        raise InputError(
+            f"weight_column (--weight-field) is missing: method {name!r} needs the column of the density ratios"
+        )
     check_knockoffs(procedure, knockoffs)
 
 

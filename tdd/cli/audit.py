@@ -69,7 +69,7 @@ def _add_audit(commands: Any) -> None:
         action="append",
         metavar="NAME",
         help="the score that decides (default: grad_norm for ktd, min_k_plus_plus for the others); several, repeated "
-        "or comma-separated, for td4eval",
+        "or comma-separated, for best_score, combined_score and td4eval",
     )
     audit.add_argument(
         "--images",
@@ -171,7 +171,7 @@ def _add_select(commands: Any) -> None:
         "--score",
         action="append",
         metavar="FIELDS",
-        help="the column that decides; for td4eval, jmcs and jecs those of the detectors or models, repeated or "
+        help="the column that decides; for the methods that take several those of the detectors or models, repeated or "
         "comma-separated; a semicolon stands for a comma in a name (default: the only score column)",
     )
     select.add_argument(

@@ -209,7 +209,8 @@ def _outcome(probe: Probe, decides_items: bool) -> str:
     p = f"anytime p-value {format_p_value(float(last.evidence.anytime_p_value), level=probe.alpha)}"
     if last.alarm:
         return (
-            f"Evidence at level {level} that {subject}: alarm at {place} {probe.first_alarm}, {p}. If the assumptions "
+            f"Evidence at level {level} that {subject}: alarm at {place} {probe.first_alarm}, {p} at {place} "
+            f"{last.step}. If the assumptions "
             f"{hold}, training {without} raises an alarm at any look with a probability of at most {level}.{items}"
         )
     found = f"No alarm at level {level} up to {place} {last.step} ({p})."

@@ -49,7 +49,7 @@ _SHARED = (
 )
 _INDEPENDENT = (
     "given its labels, the scores of an item under the K models are independent, and so are items: not so in practice, "
-    'where a text is easy or difficult for all models; rule="by" needs no independence'
+    'where a text is easy or difficult for all models; jmcs with rule="by" needs no independence'
 )
 
 _ENVELOPE = (

@@ -192,7 +192,7 @@ def _origin(run: Mapping[str, Any]) -> Facts:
     if run["model"]:
         model = run["model"]
         revision = f", revision {model['revision']}" if model["revision"] else ""
-        rows.append(("model", f"{model['name']}{revision} (sha256 {model['sha256'][:12]})"))
+        rows.append(("model", f"{model['name']}{revision} (contents {model['sha256'][:12]})"))
     columns: dict[str, list[str]] = {}
     inputs = run["inputs"]
     for role, source in inputs.items():
@@ -200,11 +200,12 @@ def _origin(run: Mapping[str, Any]) -> Facts:
         owner = "calibration" if kind.startswith("calibration") else "candidate"
         table = inputs.get(owner, {}).get("source", "")
         if number.isdigit() and source["source"].startswith(f"{table}, field "):
-            columns.setdefault(kind, []).append(f"{source['source'][len(table) + 2 :]} (sha256 {hashed})")
+            columns.setdefault(kind, []).append(f"{source['source'][len(table) + 2 :]} (contents {hashed})")
         else:
-            rows.append((f"input: {role}", f"{source['source']} (sha256 {hashed})"))
+            rows.append((f"input: {role}", f"{source['source']} (contents {hashed})"))
     rows += [(f"input: {kind}s", f"of the same table, {', '.join(fields)}") for kind, fields in columns.items()]
     again = to_repeat(run, "tdd.run_audit" if run["model"] else "tdd.select")
+    rows += [("contents", "SHA-256 of what was read, not of a file's bytes (run.json has all digits)")]
     rows += [("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))]
     rows += [("seed", str(run["seed"])), ("finished", run["created"]), ("to repeat it", again)]
     return Facts("Where it comes from", tuple(rows))
@@ -225,8 +226,8 @@ def _how_to_read(run: Mapping[str, Any]) -> list[str]:
             "This says nothing about whether any candidate was trained on.",
             "The assumptions below are those that a verdict would need.",
             "To get a verdict, prepare calibration items and candidates by one rule, as the warnings say, and repeat "
-            "the command at the end of this page. Do so once: checks say nothing about data that were changed until "
-            "they passed.",
+            "the command at the end of this page with another output folder. Do so once: checks say nothing about data "
+            "that were changed until they passed.",
         ]
     lines = ["The text below the title is the verdict. It holds only if the assumptions below hold.", *compared]
     if decision["guarantee"]["kind"] == "none":

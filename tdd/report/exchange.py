@@ -186,7 +186,7 @@ def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Facts:
         rows.append(("control", f"{run['control']['name']}: p = {_control(entry)}"))
     rows += [(name, value) for name, value in _setting_rows(run) if name not in ("test", "shards")]
     rows.insert(-1, ("time", f"{run['seconds']:,.1f} s"))
-    rows.insert(-1, ("input", f"{entry['source']} (sha256 {entry['sha256'][:12]})"))
+    rows.insert(-1, ("input", f"{entry['source']} (contents {entry['sha256'][:12]})"))
     return Facts("What was tested", tuple(rows))
 
 
@@ -214,9 +214,9 @@ def _setting_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     if options.get("suffix", 1) != 1:
         rows.append(("permuted", f"the last {options['suffix']:.0%} of each shard"))
     rows.append(("beginning of sequence", _BOS.get(options["bos"], str(options["bos"]))))
-    rows.append(("model", f"{model['name']} (sha256 {model['sha256'][:12]})"))
+    rows.append(("model", f"{model['name']} (contents {model['sha256'][:12]})"))
     if run["control"] is not None:
-        rows.append(("control model", f"{run['control']['name']} (sha256 {run['control']['sha256'][:12]})"))
+        rows.append(("control model", f"{run['control']['name']} (contents {run['control']['sha256'][:12]})"))
     return [*rows, ("to repeat it", to_repeat(run, "tdd.run_exchange"))]
 
 

@@ -130,7 +130,7 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         *rows,
         ("score", f"{', '.join(run['options']['score'])} (lower = more like a text that was trained on)"),
         ("check without the model", _check(run)),
-        ("model", f"{run['model']['name']} (sha256 {run['model']['sha256'][:12]})"),
+        ("model", f"{run['model']['name']} (contents {run['model']['sha256'][:12]})"),
         ("input", f"{run['inputs']['texts']:,} texts of {run['inputs']['source']}"),
         ("to repeat it", to_repeat(run, _CALLS[run["kind"]])),
     ]

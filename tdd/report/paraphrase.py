@@ -114,5 +114,5 @@ def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("seed", str(options["seed"])),
         ("by sentence", f"texts of more than {options['sentence_words']} words"),
         ("refused as paraphraser", options["audited"] or "no model was named"),
-        ("input", f"{source['rows']:,} texts of {source['source']} (sha256 {source['sha256'][:12]})"),
+        ("input", f"{source['rows']:,} texts of {source['source']} (contents {source['sha256'][:12]})"),
     ]

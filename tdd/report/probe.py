@@ -189,7 +189,7 @@ def _facts(
         rows += _last_look(run, history, items)
     for role, texts in run["inputs"].items():
         source = "given in Python" if texts["source"] == "memory" else f"of {texts['source']}"
-        held = f"{texts['texts']:,} {'shards' if of_order(run) else 'texts'} {source} (sha256 {texts['sha256'][:12]})"
+        held = f"{texts['texts']:,} {'shards' if of_order(run) else 'texts'} {source} (contents {texts['sha256'][:12]})"
         rows.append((f"input: {_INPUTS[role][of_order(run)]}", held))
     return [*rows, ("to repeat it", to_repeat(run, ""))] if run.get("command") else rows
 
@@ -242,7 +242,7 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Table:
     if run["first_alarm"] is not None:
         shown |= {*np.flatnonzero(history["step"] == run["first_alarm"])[:1].tolist()}
     exposure = "canary_exposure_max" in history
-    saved = [f"{_short(one['name'])} (sha256 {one['sha256'][:12]})" for one in run.get("checkpoints", ())]
+    saved = [f"{_short(one['name'])} (contents {one['sha256'][:12]})" for one in run.get("checkpoints", ())]
     suspects, references = _compared(run)
     flagged = [] if of_order(run) else ["flagged"]
     names = ["checkpoint" if saved else "step", "p-value", "anytime", *flagged, suspects, references]

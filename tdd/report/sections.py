@@ -181,7 +181,9 @@ def to_repeat(record: Mapping[str, Any], call: str, file: str = "run.json") -> s
     if not record.get("command"):
         seeded = "" if seed is None else f", seed={seed}"
         return f"{call}(...) with the options and files that {file} names{seeded}"
-    typed = seed is None or re.search(r"(^| )--seed[ =]", record["command"])
+    typed = seed is None or re.search(
+        r"(^| )--seed[ =]|^tdd demo\b", record["command"]
+    )  # the demonstration has its own
     seeded = "" if typed else f" --seed {seed}"
     return f"{record['command']}{seeded}, in the folder of the files that it names"
 

@@ -140,7 +140,7 @@ def _origin(about: Mapping[str, Any]) -> list[Section]:
     shown = ("study", "seed", "regenerates", "date")
     rows = [(name, str(about[name])) for name in shown if about.get(name) is not None]
     if table := about.get("table"):
-        rows.append(("table", f"{table['source']} (sha256 {table['sha256'][:12]})"))
+        rows.append(("table", f"{table['source']} (contents {table['sha256'][:12]})"))
     versions = about.get("versions") or {}
     rows.append(("versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
     if about.get("command"):

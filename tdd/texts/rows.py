@@ -111,7 +111,8 @@ def text_field_of(source: str, field: str | None, fields: Sequence[str]) -> str:
         return common[0]
     hint = f"; it could be any of {', '.join(common)}" if common else ""
     raise InputError(
-        f"{source}: there is no text field {field!r}{hint}; {fields_found(fields)}; name it with text_field="
+        f"{source}: there is no text field {field!r}{hint}; {fields_found(fields)}; name it with text_field "
+        "(--text-field)"
     )
 
 

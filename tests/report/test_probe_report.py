@@ -139,7 +139,7 @@ def test_a_leak(leak):
         "guarantee of flagged suspects FDR <= alpha, finite-sample (another theorem)", "5%, over all looks together",
         "21, every 500 steps, planned for 10,000 steps: step 0 to 10,000; 0.25 s each",
         "flagged so far 60 of 60 suspects", "largest 10.00 bits, median 6.00 bits", "; quartiles ",
-        "60 texts given in Python (sha256 abababababab)", "! Step 500: 2 scores were NaN", "· Which texts they are",
+        "60 texts given in Python (contents abababababab)", "! Step 500: 2 scores were NaN", "· Which texts they are",
         "· The score was chosen beforehand", "Flagged by step 10,000", "The 10 most extreme of 14.", "s-9 1.227",
     ):  # fmt: skip
         assert words in text, words
