@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.checks import cluster_sizes, effective_calibration_size, repeated_value, resolution, symmetry
+from tdd.audit.checks import (
+    cluster_sizes,
+    direction,
+    effective_calibration_size,
+    repeated_value,
+    resolution,
+    symmetry,
+)
 from tdd.audit.decide import (
     Choices,
     Decision,
@@ -153,6 +160,7 @@ def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, text
                 decision.null,
             )
     checks["repeated_value"] = repeated_value(evidence)
+    checks["direction"] = direction(evidence, decision.null) if decision.num_calibration else None
     checks["symmetry"] = symmetry(evidence, getattr(choices.procedure, "rule", ""))
     checks["cluster_sizes"] = cluster_sizes(evidence, decision.unit, choices.seed)
     return checks

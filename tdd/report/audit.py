@@ -387,6 +387,7 @@ _FINDINGS = {
         "scores",
     ),
     "repeated_value": ("values of the score", "{count} of {total} {role} have the same {score}"),
+    "direction": ("direction of the score", "{share:.0%} of pairs on the other side (p = {p_value:.1g})"),
     "symmetry": (
         "knockoff symmetry",
         "p = {p_value:.3g} on {num_items} known non-members; {num_leaning} of them look like members (about "

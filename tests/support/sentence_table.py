@@ -97,6 +97,9 @@ test statistical/test_knockoffs.py::test_symmetry_is_rarely_refuted_where_it_hol
 test audit/test_sharing.py::test_level_where_texts_quote_and_repeat
   report/audit.py:_FINDINGS | {num_shared}, against about
   audit/assemble.py:failures | {} of {} calibration items
+test audit/test_direction.py::test_chance_and_members_are_seldom_named
+  report/audit.py:_FINDINGS | {share:.0%} of pairs on the other side
+  audit/checks.py:direction | by {} candidates look
 test audit/test_preparation.py::test_all_marks_have_the_level_together
   report/audit.py:_FINDINGS | marks of whole items compared
   audit/preparation.py:_UNLIKE | {} and {} were not

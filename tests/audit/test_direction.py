@@ -1,0 +1,52 @@
+"""Candidates on the wrong side of the calibration items: a reversed score is named, chance and members are not."""
+
+import numpy as np
+import pytest
+
+import tdd
+from tdd.audit.checks import direction
+from tdd.records import Evidence
+
+RNG = np.random.default_rng(0)
+
+
+def found(calibration, candidates, null="nonmember", **more):
+    return direction(Evidence(calibration, candidates, names=("s",), **more), null)
+
+
+def warnings(scores, method, **options):
+    rows = [{"role": role, "s": value} for role, values in scores.items() for value in values]
+    run = tdd.select(rows, role_field="role", alpha=0.1, method=method, score="s", **options).run
+    return [warning for warning in run["warnings"] if warning.startswith("by s candidates look")]
+
+
+@pytest.mark.parametrize("method", ["ptdi", "td4eval"])
+def test_a_reversed_score_is_named(method):
+    """The same numbers are right under the other null, whose known items are members."""
+    scores = {"calibration": RNG.normal(size=100), "candidate": RNG.normal(1.5, size=100)}
+    higher = method == "td4eval"
+    (warning,) = warnings(scores, method, higher_is_member="s" if higher else ())
+    assert f"look {'more' if higher else 'less'} like members" in warning
+    assert "--higher-is-member" in warning
+    assert not warnings(scores, method, higher_is_member=() if higher else "s")
+
+
+def test_what_cannot_tell_is_left_out():
+    known, other = np.zeros(40), np.ones(40)
+    assert found(known, other).share == 1
+    assert found(other, known) is None
+    assert found(known[:4], other) is None
+    assert found(known, known) is None
+    assert found(known, np.full(40, np.nan)) is None
+    assert found(known, other, clusters=("a",) * 40, calibration_clusters=("b",) * 40) is None
+    assert found(known, other, weights=other, calibration_weights=other) is None
+
+
+@pytest.mark.parametrize("values", [None, 3])
+def test_chance_and_members_are_seldom_named(values):
+    """Continuous scores and three values; without and with members, on the right side."""
+    for members in (0, 10):
+        shift = np.r_[np.full(members, -1.0), np.zeros(30 - members)]
+        drawn = RNG.normal(size=(2_000, 60)) + np.r_[np.zeros(30), shift]
+        drawn = drawn if values is None else np.clip(np.round(drawn), -1, 1)
+        assert sum(found(row[:30], row[30:]) is not None for row in drawn) <= 10  # 2 are expected, 11 are at 1e-5
