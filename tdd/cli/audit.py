@@ -95,7 +95,11 @@ def _add_audit(commands: Any) -> None:
     audit.add_argument("--endpoint", metavar="URL", help="service of the paraphraser, as http://localhost:8000/v1")
     audit.add_argument("--api-key-variable", metavar="NAME", help="environment variable with the key of --endpoint")
     audit.add_argument(
-        "--paraphrases", type=int, default=3, metavar="N", help="a text, with --paraphraser (default: %(default)s)"
+        "--paraphrases",
+        type=int,
+        default=3,
+        metavar="N",
+        help="paraphrases per text, with --paraphraser (default: %(default)s)",
     )
     audit.add_argument(
         "--label-field", metavar="FIELD", help="known truth of candidates and calibration texts: 1 member, 0 not"

@@ -214,7 +214,7 @@ def _add_model(group: Any) -> None:
     group.add_argument(
         "--dtype", choices=["float32", "bfloat16", "float16"], help="type of the parameters (default: as stored)"
     )
-    group.add_argument("--token-budget", type=int, metavar="N", help="tokens a batch")
+    group.add_argument("--token-budget", type=int, metavar="N", help="tokens per batch")
     add_store(group, "scoring in --out")
     add_devices(group)
 

@@ -40,7 +40,7 @@ def _add_versions(commands: Any) -> None:
     )
     _add_reading(group)
     group = versions.add_argument_group("decision")
-    group.add_argument("--score", default="loss", metavar="NAME", help="one a token (default: %(default)s)")
+    group.add_argument("--score", default="loss", metavar="NAME", help="a per-token score (default: %(default)s)")
     _add_decision(group, ["rank_sum", "exact", "combined", "t"])
     _add_scoring(versions.add_argument_group("scoring"))
 

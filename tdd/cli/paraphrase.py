@@ -36,7 +36,9 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--audited", metavar="MODEL", help="the audited model, which is refused as paraphraser")
     parser.add_argument("--label-field", metavar="FIELD", help="known truth, carried to the table: 1 member, 0 not")
-    parser.add_argument("--versions", type=int, default=1, metavar="N", help="a text (default: %(default)s)")
+    parser.add_argument(
+        "--versions", type=int, default=1, metavar="N", help="paraphrases per text (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: %(default)s)")
     group = parser.add_argument_group("how they are written")
     group.add_argument("--prompt", metavar="TEXT", help="with {text} where the text goes")
@@ -49,7 +51,7 @@ def add(commands: Any) -> None:
     group.add_argument("--temperature", type=float, metavar="X", help="(default: 1.9 of a T5, 1 of a service)")
     group.add_argument("--top-k", type=int, metavar="N", help="(default: 50 of a T5, not sent to a service)")
     group.add_argument("--top-p", type=float, metavar="X", help="(default: 0.95)")
-    group.add_argument("--max-tokens", type=int, default=128, metavar="N", help="of an answer (default: %(default)s)")
+    group.add_argument("--max-tokens", type=int, default=128, metavar="N", help="per answer (default: %(default)s)")
     group.add_argument(
         "--sentence-words",
         type=int,
@@ -57,7 +59,9 @@ def add(commands: Any) -> None:
         metavar="N",
         help="longer texts are paraphrased sentence by sentence (default: %(default)s)",
     )
-    group.add_argument("--attempts", type=int, default=6, metavar="N", help="a sentence (default: %(default)s)")
+    group.add_argument(
+        "--attempts", type=int, default=6, metavar="N", help="attempts per sentence (default: %(default)s)"
+    )
     add_texts(parser)
 
 

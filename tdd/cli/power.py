@@ -59,7 +59,7 @@ def add(commands: Any) -> None:
     power.add_argument(
         "--power", type=float, metavar="P", help="wanted expected power (default: 0.5; canonical order: 0.8)"
     )
-    power.add_argument("--repetitions", type=int, metavar="N", help="simulated audits a row (default: by cost)")
+    power.add_argument("--repetitions", type=int, metavar="N", help="simulated audits per row (default: by cost)")
     power.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     power.add_argument("--no-search", action="store_true", help="leave the smallest detectable fraction or effect out")
     power.add_argument("--out", metavar="DIR", help="write power.json, power.csv, figure.png and report.html")

@@ -17,7 +17,7 @@ _SIZE = (7.2, 2.9)
 
 def scores(items: Mapping[str, Any], calibration: Mapping[str, Any], column: str, cut: float | None) -> Figure:
     """Distribution functions of the deciding score among calibration items and candidates."""
-    figure, axes = _panel(short(column, _LONGEST) + " (lower = more member-like)", "fraction at most")
+    figure, axes = _panel(short(column, _LONGEST) + " (lower = more member-like)", "fraction of items at or below")
     for place, (name, table) in enumerate((("calibration items", calibration), ("candidates", items))):
         values = _finite(table[column])
         look = stroke(place)
@@ -32,7 +32,7 @@ def scores(items: Mapping[str, Any], calibration: Mapping[str, Any], column: str
 
 def p_values(items: Mapping[str, Any], decision: Mapping[str, Any], line: bool) -> Figure:
     """Distribution function of the p-values, beside the line of the step-up procedure where there is one."""
-    figure, axes = _panel("p-value t", "fraction at most t")
+    figure, axes = _panel("p-value t", "fraction of candidates with p ≤ t")
     values = _finite(items["p_value"])
     look, reference = stroke(0), stroke(1)
     axes.step(*_ecdf(values), where="post", color=look.colour, label=f"p-values of {values.size:,} candidates")
@@ -69,7 +69,7 @@ def statistics(items: Mapping[str, Any], decision: Mapping[str, Any]) -> Figure:
 
 def bounds(items: Mapping[str, Any], decision: Mapping[str, Any]) -> Figure:
     """The simultaneous bound of the list that is cut at each candidate."""
-    figure, axes = _panel("length of the list, most extreme first", "at most this fraction is false")
+    figure, axes = _panel("length of the list, most extreme first", "upper bound of the FDP")
     bound = _numbers(items["fdp_bound"])
     extreme = _numbers(items["p_value"])
     if np.isnan(extreme).all():

@@ -212,8 +212,8 @@ def _cheapest(about: Mapping[str, Any], choice: Mapping[str, Any]) -> str:
         return f"No setting here gives {test} power {about['wanted']:g}."
     tokens = "" if row["tokens"] is None else f", {row['tokens']:,.0f} tokens"
     return (
-        f"Power {about['wanted']:g} with {test} needs {row['num_shards']} shards with {row['num_shuffles']} shuffles: "
-        f"{row['calls']:,.0f} model calls{tokens}."
+        f"Power {about['wanted']:g} with {test} needs {row['num_shards']} shards with {row['num_shuffles']} shuffles "
+        f"(or documents with private versions): {row['calls']:,.0f} model calls{tokens}."
     )
 
 

@@ -31,7 +31,7 @@ def draw(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> sheet.She
     without = "nothing depends on the published order" if of_order(run) else "no suspect was trained on"
     with sheet.style():
         drawn = sheet.sheet(
-            f"Probe {sheet.short(run['name'], 40)}: {alarm}",
+            f"{sheet.short(run['name'], 40)}: {alarm}",
             f"{run['looks']:,} looks. The anytime p-value holds at all of them together: if the assumptions hold and "
             f"{without}, it falls to the level at some look in at most that fraction of training runs."
             + ("" if of_order(run) else " Flagged suspects are those of all looks so far."),

@@ -45,8 +45,10 @@ def command_of(words: Sequence[str]) -> str:
 
     >>> command_of(["tdd", "select", "/tmp/scores.csv", "--alpha", "0.1", "--template={q} / {a}"])
     "tdd select scores.csv --alpha 0.1 '--template={q} / {a}'"
+    >>> command_of(["tdd", "power", "--out", "absent/plan"])
+    'tdd power --out plan'
     """
-    shown = [_word(word) for word in words]
+    shown = [_word(word, before) for word, before in zip(words, ("", *words), strict=False)]
     return shlex.join(_told_apart(word, name, words, shown) for word, name in zip(words, shown, strict=True))
 
 
@@ -138,8 +140,12 @@ def _last(text: str) -> str:
     return pathlib.Path(os.path.abspath(pathlib.Path(text).expanduser())).name
 
 
-def _word(word: str) -> str:
-    """A word of a command line: an argument, an option, `--option=value`, or values with commas between them."""
+def _word(word: str, before: str) -> str:
+    """A word of a command line: an argument, an option, `--option=value`, or values with commas between them.
+
+    What follows `--out` is a path, whether or not it is there.
+    """
     option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-    whole = _last(value) if _exists(value) else ",".join(map(place_name, value.split(",")))
+    is_path = (value and "--out" in (option, before)) or _exists(value)
+    whole = _last(value) if is_path else ",".join(map(place_name, value.split(",")))
     return f"{option}{equals}{whole}"
