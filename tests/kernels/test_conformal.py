@@ -112,3 +112,17 @@ def test_ranks_and_selections_inside_shard_map(spec):
     ):
         inside = jax.jit(shared(lambda c, s, function=function: function(c[0], s[0])[None]))
         np.testing.assert_array_equal(inside(calibration[None], scores[None])[0], function(calibration, scores))
+
+
+@pytest.mark.parametrize("name", ["bh", "hommel", "e_bh", "lord_plus_plus"])
+def test_procedures_inside_shard_map(name):
+    """The page of procedures says check_vma=False: with JAX's default their loops are refused."""
+    p_values = np.linspace(0.001, 0.3, 9)
+    values = 1 / p_values if name == "e_bh" else p_values
+    mesh = jax.sharding.Mesh(jax.devices()[:1], "d")
+
+    def one(values):
+        return getattr(tdd, name)(values[0], alpha=0.2).reject[None]
+
+    shared = jax.shard_map(one, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
+    np.testing.assert_array_equal(jax.jit(shared)(values[None]), one(values[None]))
