@@ -150,7 +150,8 @@ def exchangeability(
       tie_break: ties of the ranks: "conservative" counts them against the canonical order, "randomized" breaks them at
         random ("rank_sum" and "combined").
       mask: [r] bool, True = real shard. A shard with a NaN is left out and counted as masked; inside a trace it is left
-        out if a mask is given and makes the p-value NaN otherwise.
+        out if a mask is given and makes the p-value NaN otherwise. There "exact" draws for masked shards too, so that
+        its p-value is another one than without their rows, with the same guarantee.
 
     Returns:
       `ExchangeabilityResult`. Concrete input is tested in float64 (ties: within 100 epsilons of the sum of magnitudes,
