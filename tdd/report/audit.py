@@ -149,6 +149,10 @@ def _decided(run: Mapping[str, Any]) -> Facts:
         what = "calibration items" if decision["unit"] == "item" else "calibration clusters"
         count = _count(decision["num_calibration"], decision["num_missing_calibration"])
         rows.append((what, f"{count}, given as known {_KNOWN[decision['null']]}{' of every model' if models else ''}"))
+        given = run["checks"].get("effective_calibration", {}).get("num_given", 0)
+        others = given - decision["num_calibration"] - decision["num_missing_calibration"]
+        if decision["unit"] == "item" and others > 0:
+            rows.append(("learned from", f"{others} further calibration items"))
     if not stands:
         return Facts("Method and counts", (*rows, ("selected", "no verdict: see above")))
     rows.append(("selected", str(decision["num_selected"])))
