@@ -296,7 +296,8 @@ def _outcome(
         if unchecked
         else ""
     )
-    return untested + _of_set(decision, bounds) + _of_items(decision)
+    of_set, of_items = _of_set(decision, bounds), _of_items(decision)
+    return untested + of_set + (f"n{of_items[1:]}" if of_set and of_items.startswith("None") else of_items)
 
 
 def _of_set(decision: Decision, bounds: SimultaneousBounds) -> str:

@@ -291,7 +291,8 @@ def check_key(key: Any, why: str) -> None:
         raise InputError(f"key is missing: {why} draws random numbers; pass key=jax.random.key(seed)")
     if not isinstance(key, jax.Array):
         raise InputError(f"key must be a PRNG key from jax.random.key(seed), got {key!r}")
-    words = 2 if jax.config.jax_default_prng_impl.startswith("threefry") else 4
+    config: Any = jax.config
+    words = 2 if config.jax_default_prng_impl.startswith("threefry") else 4
     legacy = key.dtype == jnp.uint32 and key.shape == (words,)
     if not legacy and not (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
         raise InputError(
