@@ -261,8 +261,8 @@ def warnings_of(
         warnings.append(
             f"some selected candidates have p-values above the level, up to {decision.threshold:.2g}: the procedure "
             f"estimates that {decision.proportion:.0%} of the candidates are {found}, which is no lower bound, and "
-            f"multiplies all p-values by the other {1 - decision.proportion:.0%}. The guarantee is of the list as a "
-            f"whole; by itself, such a p-value is no evidence that its candidate is {single}{remedy}"
+            f"multiplies all p-values by the other {1 - decision.proportion:.0%}. The list as a whole keeps its error "
+            f"rate; by itself, such a p-value is no evidence that its candidate is {single}{remedy}"
         )
     if decision.guarantee.kind == "asymptotic":
         warnings.append(f"the guarantee of {decision.method} is asymptotic: not proven for finite samples")
