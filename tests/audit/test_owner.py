@@ -16,7 +16,7 @@ from tdd.demo.data import demo_files, load_calibration, load_candidates
 from tdd.report import folder_report
 from tdd.validate import InputError
 
-DOCUMENTS, PRIVATE = 12, 4
+DOCUMENTS, PRIVATE, SET = 12, 4, 24
 
 
 def table(published, private):
@@ -79,10 +79,10 @@ def test_published_members_are_found_and_others_are_not(run, texts, found):
 
 @pytest.mark.parametrize("test", ["rank_sum", "exact"])
 def test_the_p_value_is_that_of_the_scores(test):
-    texts = random_texts(15, seed=3, shortest=8)
+    texts = random_texts(20, seed=3, shortest=8)
     rows = [{"text": text, "document": str(i % 5), "published": int(i < 5)} for i, text in enumerate(texts)]
     model = scored_model(2)
-    scores = tdd.score(model, texts, "loss", progress=False)["loss"].reshape(3, 5).T
+    scores = tdd.score(model, texts, "loss", progress=False)["loss"].reshape(4, 5).T
     wanted = tdd.version_test(scores[:, 0], scores[:, 1:], test=test, key=jax.random.key(7))
     found = tdd.run_version_test(model, rows, test=test, seed=7, progress=False)
     assert found.p_value == float(wanted.p_value)
@@ -172,18 +172,18 @@ def test_what_cannot_be_found_and_copies_are_said(tmp_path):
 
 @pytest.fixture(scope="module")
 def dataset(store):
-    options = {"num_splits": 4, "score": ("loss", "min_k"), "store": store, "progress": False}
+    options = {"num_splits": 2, "score": ("loss", "min_k"), "store": store, "progress": False}
     return functools.partial(tdd.run_dataset_inference, str(demo_files().checkpoint), **options)
 
 
 @pytest.mark.usefixtures("pictures")
 def test_a_set_that_was_trained_on_is_found(dataset, texts, tmp_path):
     members, others = texts
-    found = dataset(members[:40], others[:40], out=tmp_path / "run", seed=3)
+    found = dataset(members[:SET], others[:SET], out=tmp_path / "run", seed=3)
     assert found.verdict_stands
     assert found.run["result"]["rejected"]
     scores = np.stack([found.rows["loss"], found.rows["min_k"]])
-    wanted = tdd.dataset_inference(scores[:, :40], scores[:, 40:], key=jax.random.key(3), num_splits=4)
+    wanted = tdd.dataset_inference(scores[:, :SET], scores[:, SET:], key=jax.random.key(3), num_splits=2)
     assert found.p_value == float(wanted.p_value)
     record, report = folder_report(tmp_path / "run", pictures=True)
     assert (record["result"], report.verdict) == (found.run["result"], found.run["outcome"])
@@ -192,7 +192,7 @@ def test_a_set_that_was_trained_on_is_found(dataset, texts, tmp_path):
 
 def test_held_out_members_do_not_accuse(dataset, texts):
     members, others = texts
-    found = dataset(others[:40], members[:40])
+    found = dataset(others[:SET], members[:SET])
     assert found.p_value <= 0.05
     assert found.verdict_stands
     assert not found.run["result"]["rejected"]
@@ -217,15 +217,15 @@ def rows_of(texts, name, size=2):
 
 def test_groups_are_tested_by_their_means(dataset, texts, tmp_path):
     members, others = texts
-    sets = rows_of(members[:40], "m"), rows_of([*others[:39], others[0]], "o")
+    sets = rows_of(members[: 2 * SET], "m"), rows_of([*others[: 2 * SET - 1], others[0]], "o")
     found = dataset(*sets, group_field="book", seed=3, out=tmp_path / "run")
-    scores = np.stack([found.rows["loss"], found.rows["min_k"]]).reshape(2, 40, 2).mean(2)
-    wanted = tdd.dataset_inference(scores[:, :20], scores[:, 20:], key=jax.random.key(3), num_splits=4)
+    scores = np.stack([found.rows["loss"], found.rows["min_k"]]).reshape(2, 2 * SET, 2).mean(2)
+    wanted = tdd.dataset_inference(scores[:, :SET], scores[:, SET:], key=jax.random.key(3), num_splits=2)
     assert found.p_value == float(wanted.p_value)
-    assert (found.run["result"]["num_suspect"], found.run["result"]["num_heldout"]) == (20, 20)
+    assert (found.run["result"]["num_suspect"], found.run["result"]["num_heldout"]) == (SET, SET)
     assert found.run["verdict"]["failed"][0].startswith("1 held-out texts are copies")
     page = (tmp_path / "run" / "report.html").read_text("utf-8")
-    assert "20 suspect, 20 held out" in page
+    assert "24 suspect, 24 held out" in page
     assert folder_report(tmp_path / "run")[1].verdict == found.run["outcome"]
     with pytest.raises(InputError, match="holds a run of other inputs"):
         dataset(*sets, seed=3, out=tmp_path / "run")
@@ -251,11 +251,11 @@ def test_messages_of_groups(dataset, suspect, heldout, message):
 
 def test_sets_of_two_kinds_give_no_verdict(dataset, texts):
     members, others = texts
-    found = dataset([text.upper() for text in members[:20]], others[:20])
+    found = dataset([text.upper() for text in members[:SET]], others[:SET])
     assert not found.verdict_stands
     assert found.run["outcome"].startswith("No verdict: suspect and held-out texts can be told apart")
     said = " ".join(found.run["warnings"])
-    assert "20 of 20 held-out texts and 0 of 20 suspect texts have a lower-case letter" in said
+    assert "24 of 24 held-out texts and 0 of 24 suspect texts have a lower-case letter" in said
     assert "held-out texts and suspect texts differ" in said
     assert "calibration" not in said
     assert "candidate" not in said
@@ -272,11 +272,11 @@ def fact(found, name):
 
 @pytest.mark.parametrize(("test", "warned"), [("t", True), ("rank_sum", False)])
 def test_few_documents_of_a_t_test(test, warned):
-    texts = random_texts(12, seed=3, shortest=8)
-    rows = [{"text": text, "document": str(i % 6), "published": int(i < 6)} for i, text in enumerate(texts)]
+    texts = random_texts(20, seed=3, shortest=8)
+    rows = [{"text": text, "document": str(i % 10), "published": int(i < 10)} for i, text in enumerate(texts)]
     found = tdd.run_version_test(scored_model(2), rows, test=test, progress=False)
-    assert any("relies on many documents, and there are 6" in one for one in found.run["warnings"]) == warned
-    assert fact(found, "documents") == "6, with 1 private version each"
+    assert any("relies on many documents, and there are 10" in one for one in found.run["warnings"]) == warned
+    assert fact(found, "documents") == "10, with 1 private version each"
 
 
 @pytest.mark.parametrize(

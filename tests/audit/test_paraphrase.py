@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 
+import gpt2_files
 import pytest
 
 import tdd
@@ -54,6 +55,11 @@ class Service:
 
 def completion(content, reason="stop"):
     return json.dumps({"choices": [{"message": {"content": content}, "finish_reason": reason}]}).encode()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(gpt2_files.write(tmp_path_factory.mktemp("model") / "gpt2")[0])
 
 
 @pytest.fixture
@@ -445,14 +451,12 @@ def test_the_command(service, tmp_path, capsys):
     assert tdd.load_texts(tmp_path / "labelled" / "paraphrases.jsonl", label_field="label").labels == (0, 1)
 
 
-def test_an_audit_writes_its_paraphrases_first(service, tmp_path, capsys):
-    from tdd.demo.data import demo_files
-
+def test_an_audit_writes_its_paraphrases_first(checkpoint, service, tmp_path, capsys):
     rows = [{"name": f"t{n}", "words": f"the owl number {n} sat on the mill"} for n in range(8)]
     for name, part in (("texts", rows), ("known", [{**row, "name": f"k{n}"} for n, row in enumerate(rows[:4])])):
         part = [{**row, "words": f"{row['words']} of {name}", "truth": int(name == "texts")} for row in part]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    command = ["audit", str(demo_files().checkpoint), "--candidates", str(tmp_path / "texts.jsonl"), "--calibration"]
+    command = ["audit", checkpoint, "--candidates", str(tmp_path / "texts.jsonl"), "--calibration"]
     command += [str(tmp_path / "known.jsonl"), "--text-field"]
     command += ["words", "--id-field", "name", "--label-field", "truth", "--score", "loss", "--paraphraser", "writer"]
     command += ["--endpoint", service.address, "--paraphrases", "2", "--alpha", "0.4", "--out", str(tmp_path / "run")]
@@ -479,14 +483,12 @@ def test_an_audit_writes_its_paraphrases_first(service, tmp_path, capsys):
     assert len(service.requests) == asked, "nothing is asked before the audit's options are known to be good"
 
 
-def test_known_members_get_paraphrases_where_the_rule_needs_them(service, tmp_path, capsys):
-    from tdd.demo.data import demo_files
-
+def test_known_members_get_paraphrases_where_the_rule_needs_them(checkpoint, service, tmp_path, capsys):
     for name, size in (("texts", 8), ("known", 6), ("members", 3)):
         rows = [{"id": f"{name}{n}", "text": f"the owl number {n} sat on the mill of {name}"} for n in range(size)]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     paths = {name: str(tmp_path / f"{name}.jsonl") for name in ("texts", "known", "members")}
-    command = ["audit", str(demo_files().checkpoint), "--candidates", paths["texts"], "--calibration", paths["known"]]
+    command = ["audit", checkpoint, "--candidates", paths["texts"], "--calibration", paths["known"]]
     command += ["--score", "loss", "--paraphraser", "writer", "--endpoint", service.address, "--alpha", "0.4"]
     command += ["--method", "ktd:rule=conformal,proportion=moment", "--out", str(tmp_path / "run"), "--json"]
     assert main(command) == 2

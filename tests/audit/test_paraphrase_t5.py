@@ -33,9 +33,12 @@ def test_beams_of_a_t5(tmp_path):
         "max_tokens": 6,
     }  # fmt: skip
     spec, params, tokenizer = load_t5(model)
-    for row in table(tmp_path / "three"):
-        ids = np.array([[*tokenizer(row["text"])["input_ids"], spec.end]])
-        found = np.asarray(beams(spec, params, ids, np.ones(ids.shape, bool), BeamSearch(), longest=6))[0]
+    rows = table(tmp_path / "three")
+    tokens = [[*tokenizer(row["text"])["input_ids"], spec.end] for row in rows]
+    for row, own in zip(rows, tokens, strict=True):
+        ids, mask = np.zeros((2, 1, max(map(len, tokens))), np.int32)  # one shape for all
+        ids[0, : len(own)], mask[0, : len(own)] = own, 1
+        found = np.asarray(beams(spec, params, ids, mask.astype(bool), BeamSearch(), longest=6))[0]
         written = [tokenizer.decode(one[: [*one, spec.end].index(spec.end)]) for one in found.tolist()]
         assert [row[f"paraphrase_{version}"] for version in (1, 2, 3)] == written[:3]
         assert len({*written}) > 1

@@ -40,9 +40,7 @@ def selected_alone(own, tested, alpha):
 
 
 def test_the_six_detectors_and_the_selection_rank_the_models(columns):
-    audit = tdd.select(
-        columns, alpha=ALPHA, score=DETECTORS, method="td4eval:combine=cauchy", label_field="label", results=MODELS
-    )
+    audit = tdd.select(columns, alpha=ALPHA, score=DETECTORS, method="td4eval", label_field="label", results=MODELS)
     found = audit.run["rankings"]
     rows = {row["items"]: row for row in found["rows"]}
     assert [*rows] == ["all items", *(f"{name} alone" for name in DETECTORS), "the selection", "truly clean items"]

@@ -225,9 +225,9 @@ def test_ktd_decides_on_gradient_norms_unless_told(checkpoint):
         ("ptdi", "best_score", "combined_score", "conditional", "weighted", "td4eval", "jmcs", "jecs"),
         "min_k_plus_plus",
     )
-    found = audit(checkpoint, score=None)
+    found = audit(checkpoint, token_budget=16, score=None)
     assert found.run["decision"]["columns"] == ["grad_norm"]
-    asked = audit(checkpoint, score="grad_norm")
+    asked = audit(checkpoint, token_budget=16, score="grad_norm")
     np.testing.assert_array_equal(found.items["statistic"], asked.items["statistic"])
     columns = np.stack([found.items[f"grad_norm (knockoff {j})"] for j in (1, 2)], axis=1)
     np.testing.assert_array_equal(

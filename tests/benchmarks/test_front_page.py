@@ -7,6 +7,8 @@ from PIL import Image
 
 import tdd
 from benchmarks import front_page
+from tdd.audit import assemble
+from tdd.audit.decide import SimultaneousBounds
 from tdd.report.sections import Column, Facts, Help, Paragraph, Points, Report, Row, Table
 
 ONLY_SCORES = "Only scores were seen: "
@@ -31,6 +33,16 @@ def of_scores_alone(words):
     return [line for line in words.splitlines()[1:] if not line.startswith((ONLY_SCORES, IN_PART))]
 
 
+def test_the_words_without_the_bound_are_those_of_today(shown, monkeypatch):
+    """The bound on the number of members takes seconds; its sentence comes first."""
+    monkeypatch.setattr(assemble, "simultaneous_bounds", lambda *_: SimultaneousBounds(False, "", 0.05))
+    words, scores = shown
+    (first, *rest), (drawn, *others) = of_scores_alone(again(scores)), of_scores_alone(words)
+    assert drawn.endswith(first)
+    assert rest == others
+
+
+@pytest.mark.slow("long")
 def test_the_words_are_those_of_today(shown):
     words, scores = shown
     found = again(scores)

@@ -110,7 +110,9 @@ def models(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow("long") if RECIPES[name].null else ()) for name in RECIPES]
+)
 def test_a_recipe_runs(name, models, tmp_path, capsys):
     """Every recipe on a small model of known layout: files, tables, and what belongs to it alone."""
     path, out = write(tmp_path / "texts.jsonl", texts()), tmp_path / "out"

@@ -11,7 +11,6 @@ import types
 import chex
 import contract_registry as registry
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import rounding
@@ -140,7 +139,7 @@ def test_jit_equals_eager(entry):
 @one_of_each_file
 def test_vmap_equals_loop(entry):
     many = [arrays_of(entry, seed) for seed in range(4)]
-    stacked = {name: jnp.stack([a[name] for a in many]) for name in many[0]}
+    stacked = {name: np.stack([a[name] for a in many]) for name in many[0]}
     batched = jax.jit(jax.vmap(lambda arrays: entry.call(**arrays)))(stacked)
     for i, arrays in enumerate(many):
         alone = jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), batched)
@@ -178,12 +177,13 @@ def test_masked_padding_changes_nothing(entry):
 
 @every_entry
 def test_float_type_is_kept(entry):
-    """As traced: single precision and 32-bit integers by default, double where the input is double."""
-    for dtype, floats in ((np.float32, np.float32), (np.float64, np.float32 if entry.always_single else np.float64)):
-        with jax.enable_x64(dtype is np.float64):
-            arrays = registry.to_device(arrays_of(entry, 5, dtype=dtype))
-            for leaf in jax.tree.leaves(jax.eval_shape(lambda a: entry.call(**a), arrays)):
-                assert leaf.dtype in (floats, np.int32, np.bool_)
+    """Single precision and 32-bit integers by default; as traced, double where the input is double."""
+    single = run(entry, arrays_of(entry, 5))
+    with jax.enable_x64(True):
+        double = jax.eval_shape(lambda a: entry.call(**a), arrays_of(entry, 5, dtype=np.float64))
+    for found, floats in ((single, np.float32), (double, np.float32 if entry.always_single else np.float64)):
+        for leaf in jax.tree.leaves(found):
+            assert leaf.dtype in (floats, np.int32, np.bool_)
 
 
 @every_entry

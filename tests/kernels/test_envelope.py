@@ -183,7 +183,7 @@ def test_ceil_sqrt_is_exact():
 def test_an_envelope_decides_on_more_items_than_it_was_fitted_on():
     """Not fitted, it is BH on P, whatever the number of items was."""
     adaptive, plain = (jax.jit(call, static_argnames="max_rank") for call in (envelope.adaptive_bh, stepup.bh_ranks))
-    for fitted_on, items in ((8, 256), (8, 700), (200, 300)):
+    for fitted_on, items in ((8, 700), (200, 300)):
         found = fit(np.ones(fitted_on, np.int32), 9, max_rank=10, grid=(0.5,))
         assert not found.fitted
         for rank in (np.full(items, 10, np.int32), np.arange(items, dtype=np.int32) % 10 + 1):

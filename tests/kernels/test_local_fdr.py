@@ -8,7 +8,11 @@ import rounding
 
 from tdd.kernels import hommel, local_fdr, majorant
 
-LOCAL_FDR = jax.jit(lambda p, share=1.0: local_fdr.local_fdr(p, null_proportion=share))
+compiled = jax.jit(lambda p, share: local_fdr.local_fdr(p, null_proportion=share))
+
+
+def rates(p, share=1.0):
+    return jax.tree.map(np.asarray, compiled(np.array(p, np.float32), np.float32(share)))
 
 
 def concave_majorant(form):
@@ -63,7 +67,7 @@ def test_majorant_with_ties(majorant_of):
     assert left[1:].tolist() == [0, 0, 2, 2, 4]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 65])
+@pytest.mark.parametrize("size", [1, 3, 25])
 def test_both_forms_are_one_hull(size):
     """Of whole numbers, whose products are exact, with ties in x."""
     rng = np.random.default_rng(size)
@@ -87,13 +91,13 @@ def test_both_forms_give_the_same_rates(size, ties, monkeypatch):
     p = rng.integers(1, 40, (4, size)) / 64 if ties else rng.random((4, size)) ** 3  # products of these are exact
     p = jnp.asarray(p, jnp.float32).at[:, ::7].set(jnp.nan)
 
-    def rates(p):
+    def decisions(p):
         found = local_fdr.local_fdr(p)
         return found.local_fdr, found.tail_fdr, hommel.hommel(p, 0.3)
 
-    one = jax.jit(jax.vmap(rates))(p)
+    one = jax.jit(jax.vmap(decisions))(p)
     monkeypatch.setattr(majorant, "_by_stack", majorant.by_merging)
-    other = jax.jit(jax.vmap(lambda p: rates(p)))(p)
+    other = jax.jit(jax.vmap(lambda p: decisions(p)))(p)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5 if a.dtype.kind == "f" else 0)
 
@@ -101,10 +105,10 @@ def test_both_forms_give_the_same_rates(size, ties, monkeypatch):
 def test_a_mixture_is_recovered():
     """Nulls uniform, others Beta(1/4, 1): lfdr = pi0/(pi0 + (1 - pi0) p^(-3/4)/4)."""
     rng = np.random.default_rng(0)
-    m, pi0 = 50_000, 0.7
+    m, pi0 = 20_000, 0.7
     p = rng.random(m)
     p[int(m * pi0) :] **= 4
-    got = LOCAL_FDR(jnp.asarray(p, jnp.float32), pi0)
+    got = rates(p, pi0)
     truth = pi0 / (pi0 + (1 - pi0) * p**-0.75 / 4)
     middle = (p > 0.001) & (p < 0.9)
     assert np.abs(got.local_fdr - truth)[middle].mean() < 0.02
@@ -112,26 +116,26 @@ def test_a_mixture_is_recovered():
 
 
 def test_edges():
-    zero = LOCAL_FDR(jnp.array([0.0, 0.0, 0.5, 1.0]))
+    zero = rates([0.0, 0.0, 0.5, 1.0])
     assert zero.local_fdr[:2].tolist() == zero.tail_fdr[:2].tolist() == [0, 0]
-    assert jnp.isinf(zero.density[:2]).all()
-    assert LOCAL_FDR(jnp.ones(3)).local_fdr.tolist() == [1, 1, 1]
-    single = LOCAL_FDR(jnp.array([0.25]))
+    assert np.isinf(zero.density[:2]).all()
+    assert rates([1.0] * 4).local_fdr.tolist() == [1] * 4
+    single = rates([0.25])
     assert single.local_fdr.tolist() == single.tail_fdr.tolist() == [0.25]
-    assert jnp.isnan(LOCAL_FDR(jnp.array([jnp.nan, jnp.nan])).local_fdr).all()
+    assert np.isnan(rates([np.nan] * 4).local_fdr).all()
 
 
 def test_traced_null_proportion_out_of_range():
     for share in (0.0, 1.5, np.nan):
-        got = LOCAL_FDR(jnp.array([0.1, 0.4]), jnp.float32(share))
-        assert jnp.isnan(got.local_fdr).all()
-        assert jnp.isnan(got.tail_fdr).all()
+        got = rates([0.1, 0.4, 0.0, 1.0], share)
+        assert np.isnan(got.local_fdr).all()
+        assert np.isnan(got.tail_fdr).all()
 
 
 def test_local_rate_is_monotone_and_above_the_tail_rate():
     """But for the roundings of a quotient of differences of numbers up to 1, of which the smallest is 1e-4."""
     p = np.sort(np.random.default_rng(2).random(100) ** 2).astype(np.float32)
-    got = jax.tree.map(np.asarray, LOCAL_FDR(p))
+    got = rates(p)
     slack = rounding.gamma(8)
     assert (np.diff(got.local_fdr) >= -slack).all()
     assert (got.tail_fdr <= got.local_fdr + slack).all()

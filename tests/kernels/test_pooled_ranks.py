@@ -17,52 +17,64 @@ def integers(seed, shape, values=4):
     return np.random.default_rng(seed).integers(0, values, shape).astype(np.float32)
 
 
-def evidence(calibration, scores, rule, **options):
-    found = rank(calibration, scores, null="member", rule=rule, **options)
-    return np.concatenate([found.calibration, found.scores])
+def ranked(calibration, scores, rule, null="member", weights=None):
+    """One program for all weights; equal ones are the default."""
+    weights = np.array([1] * len(scores) if weights is None else weights, np.float32)
+    return jax.tree.map(np.asarray, rank(calibration, scores, null=null, rule=rule, weights=weights))
+
+
+SIZES = 20, 10
+WEIGHTS = 0.3, 1.7, 0.011
 
 
 @RULES
 def test_relabelling_items_permutes_the_evidence_to_the_bit(rule):
     """Where an item stands, and on which side, must not show in its evidence: rounding would decide ties."""
-    items = np.concatenate([np.random.default_rng(0).normal(size=(5, 40)).astype(np.float32)] * 2, axis=1)[:, :64]
-    weights = np.array([0.3, 1.7, 0.011, 1.0, 2.2], np.float32)
-    whole = evidence(items[:, :32], items[:, 32:], rule, weights=weights)
-    for cut in (7, 32, 63):
-        order = np.random.default_rng(cut).permutation(64)
-        moved = items[:, order]
-        np.testing.assert_array_equal(evidence(moved[:, :cut], moved[:, cut:], rule, weights=weights), whole[order])
+    items = np.concatenate([np.random.default_rng(0).normal(size=(3, 20)).astype(np.float32)] * 2, axis=1)[:, :30]
+
+    def evidence(items, cut):
+        found = ranked(items[:, :cut], items[:, cut:], rule, weights=WEIGHTS)
+        return np.concatenate([found.calibration, found.scores])
+
+    whole = evidence(items, SIZES[0])
+    for cut in (7, SIZES[0]):
+        order = np.random.default_rng(cut).permutation(30)
+        np.testing.assert_array_equal(evidence(items[:, order], cut), whole[order])
 
 
 @RULES
 def test_equal_items_have_equal_evidence_under_vmap(rule):
-    rows = integers(1, (3, 4, 9))
+    rows = integers(1, (3, 3, 10))
     calibration = np.concatenate([rows, rows], axis=2)
-    run = jax.jit(jax.vmap(lambda c, s: pooled_ranks.rank(c, s, null="nonmember", rule=rule)))
+    run = jax.jit(jax.vmap(lambda c, s: pooled_ranks.rank(c, s, null="member", rule=rule)))
     found = jax.tree.map(np.asarray, run(calibration, rows))
-    np.testing.assert_array_equal(found.calibration[:, :9], found.scores)
-    np.testing.assert_array_equal(found.calibration[:, 9:], found.scores)
+    np.testing.assert_array_equal(found.calibration[:, :10], found.scores)
+    np.testing.assert_array_equal(found.calibration[:, 10:], found.scores)
     for i in range(3):
-        alone = rank(calibration[i], rows[i], null="nonmember", rule=rule)
-        np.testing.assert_array_equal(alone.combined.rank, found.combined.rank[i])
+        np.testing.assert_array_equal(ranked(calibration[i], rows[i], rule).combined.rank, found.combined.rank[i])
 
 
 @RULES
 @pytest.mark.parametrize("null", conformal.NULLS)
 def test_one_detector_is_its_own_conformal_rank(rule, null):
     calibration, scores = integers(2, (1, 30), 9), integers(3, (1, 21), 9)
-    found = rank(calibration, scores, null=null, rule=rule)
+    found = ranked(calibration, scores, rule, null)
     direct = conformal_rank(calibration[0], scores[0], null=null)
     np.testing.assert_array_equal(found.combined.rank, direct.rank)
-    np.testing.assert_array_equal(np.asarray(found.alone)[0], direct.rank)
+    np.testing.assert_array_equal(found.alone[0], direct.rank)
 
 
 @RULES
 def test_a_detector_of_weight_zero_does_not_matter(rule):
-    calibration, scores = integers(4, (3, 30)), integers(5, (3, 21))
-    found = rank(calibration, scores, null="member", rule=rule, weights=np.array([1.0, 0.0, 2.0], np.float32))
-    without = rank(calibration[::2], scores[::2], null="member", rule=rule, weights=np.array([1.0, 2.0], np.float32))
+    calibration, scores = integers(4, (3, SIZES[0])), integers(5, (3, SIZES[1]))
+    found = ranked(calibration, scores, rule, weights=[1, 0, 2])
+    without = ranked(calibration[::2], scores[::2], rule, weights=[1, 2])
     np.testing.assert_array_equal(found.combined.rank, without.combined.rank)
+
+
+@jax.jit
+def pools(own, other):
+    return [pooled_ranks.pool(own, other, null=null) for null in conformal.NULLS]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint8])
@@ -70,8 +82,7 @@ def test_mid_ranks_of_both_samples(dtype):
     rng = np.random.default_rng(6)
     own, other = rng.integers(0, 9, 25).astype(dtype), rng.integers(0, 9, 14).astype(dtype)
     both = np.concatenate([own, other])
-    for null in conformal.NULLS:
-        found = jax.tree.map(np.asarray, pool(own, other, null=null))
+    for null, found in zip(conformal.NULLS, jax.tree.map(np.asarray, pools(own, other)), strict=True):
         assert found.calibration.tolist() == ref.doubled_mid_ranks(own.astype(int), both.astype(int), null)
         assert found.scores.tolist() == ref.doubled_mid_ranks(other.astype(int), both.astype(int), null)
         assert int(found.calibration.sum() + found.scores.sum()) == 39 * 40  # twice 1 + ... + 39
@@ -98,10 +109,10 @@ def test_a_key_breaks_ties_both_ways_and_nothing_else():
 
 @RULES
 def test_nan_from_one_detector_takes_the_item_out(rule):
-    calibration, scores = integers(7, (3, 20)), integers(8, (3, 10))
-    without = jax.tree.map(np.asarray, rank(np.delete(calibration, 4, axis=1), scores[:, 1:], null="member", rule=rule))
+    calibration, scores = integers(7, (3, SIZES[0])), integers(8, (3, SIZES[1]))
+    without = ranked(np.delete(calibration, 4, axis=1), scores[:, 1:], rule)
     calibration[1, 4] = scores[2, 0] = np.nan
-    holed = jax.tree.map(np.asarray, rank(calibration, scores, null="member", rule=rule))
+    holed = ranked(calibration, scores, rule)
     assert holed.combined.num_calibration == 19
     assert holed.combined.num_tests == 9
     np.testing.assert_array_equal(holed.combined.rank[1:], without.combined.rank)
@@ -110,11 +121,11 @@ def test_nan_from_one_detector_takes_the_item_out(rule):
 
 
 def test_weights_that_cannot_be_used_rank_nothing():
-    panels = integers(9, (2, 8)), integers(10, (2, 5))
-    for weights in ([0.0, 0.0], [1.0, -1.0], [np.nan, 1.0], [np.inf, 1.0]):
-        found = rank(*panels, null="member", rule="cauchy", weights=np.array(weights, np.float32))
-        assert int(found.combined.num_tests) == 0
-        assert (np.asarray(found.combined.rank) == 10).all()
+    panels = integers(9, (3, SIZES[0])), integers(10, (3, SIZES[1]))
+    for weights in ([0, 0, 0], [1, -1, 1], [np.nan, 1, 1], [np.inf, 1, 1]):
+        found = ranked(*panels, "cauchy", weights=weights)
+        assert found.combined.num_tests == 0
+        assert (found.combined.rank == 22).all()
 
 
 def test_static_mistakes_raise():

@@ -13,7 +13,7 @@ from tdd.kernels import fill_down, lattice, proportion, resample, resample_pool
 
 ALPHAS = (0.05, 0.1, 0.25, 0.5)
 EXACT = ("none", "storey", "subtraction")
-LANES = 24
+LANES = 12
 
 
 def levels(alphas):
@@ -95,10 +95,10 @@ def test_decisions_against_rational_arithmetic(kind, step, eta):
 def test_moment_against_double_precision(kind, name):
     scores, labels = make_pool(3, 60, 50, 0)
     pool = resample_pool.prepare(1e6 + scores, labels)
-    drawn = drawn_splits(pool, SPLITS[kind](60, 50), words(4, LANES))
+    drawn = drawn_splits(pool, SPLITS[kind](60, 50), words(4, 2 * LANES))
     found = run(pool, drawn, (name,))
     low, high, others = np.sort(scores[~labels]), np.sort(scores[labels]), 0
-    for lane in range(LANES):
+    for lane in range(2 * LANES):
         calibration, tested, members = taken(drawn, lane)
         test = np.concatenate([low[tested], high[members]])
         pi0 = references.moment_pi0(high[~members], low[calibration], test, printed=name == "moment_paper")
@@ -190,7 +190,12 @@ def test_a_repetition_does_not_depend_on_its_neighbours():
 
 @pytest.mark.parametrize(
     ("kind", "sizes", "unroll"),
-    [("halves", (41, 30), 5), ("fixed", (41, 30), 2), ("all tested", (11, 6), 8), ("no members", (11, 6), 8)],
+    [
+        ("halves", (41, 30), 5),
+        ("fixed", (41, 30), 2),
+        ("all tested", (11, 6), 8),
+        pytest.param("no members", (11, 6), 8, marks=pytest.mark.slow("grid")),
+    ],
 )
 def test_several_items_in_one_step_change_nothing(kind, sizes, unroll):
     """The sizes are no multiples of these; with 8 the members are one step, shorter than the others."""
@@ -201,32 +206,32 @@ def test_several_items_in_one_step_change_nothing(kind, sizes, unroll):
     stepped = jax.jit(partial(resample.draw, unroll=unroll))(pool, split, keys)
     for a, b in zip(drawn, stepped, strict=True):
         np.testing.assert_array_equal(a, b, strict=True)
-    tails = resample_pool.tails(sizes[0], 0.05)
-    usual, again = (
-        jax.jit(partial(resample.decide, proportions=EXACT, unroll=steps))(pool, drawn, levels(ALPHAS), tails=tails)
-        for steps in (1, unroll)
+    again = jax.jit(partial(resample.decide, proportions=EXACT, unroll=unroll))(
+        pool, drawn, levels(ALPHAS), tails=resample_pool.tails(sizes[0], 0.05)
     )
-    for a, b in zip(usual, again, strict=True):
+    for a, b in zip(run(pool, drawn, EXACT), again, strict=True):
         np.testing.assert_array_equal(a, b, strict=True)
 
 
-@pytest.mark.parametrize("kind", SPLITS)
+@pytest.mark.parametrize(
+    "kind", ["halves", "fixed", *(pytest.param(kind, marks=pytest.mark.slow("grid")) for kind in list(SPLITS)[2:])]
+)
 def test_one_kernel_fills_the_same_tables(kind, monkeypatch):
-    """The form for GPUs, its operations one by one, on the lanes of two programs."""
+    """The form for GPUs, on the lanes of two programs."""
     scores, labels = make_pool(1, 13, 9, 0.25)
     pool = jax.tree.map(jnp.asarray, resample_pool.prepare(scores, labels))
     split, tails = SPLITS[kind](13, 9), jnp.asarray(resample_pool.tails(13, 0.05))
 
-    def both():
+    def tables():
         drawn = resample.draw(pool, split, words(2, 2 * fill_down._BLOCK))
         return drawn, resample.decide(pool, drawn, levels(ALPHAS), proportions=EXACT, tails=tails)
 
     def fused(item, state, fixed, tables, *, rows, kinds, unroll):
         return fill_down._fused(item, rows, kinds, state, fixed, tables, interpret=True)
 
-    looped = both()
+    looped = jax.jit(lambda: tables())()
     monkeypatch.setattr(resample, "fill_down", fused)
-    jax.tree.map(partial(np.testing.assert_array_equal, strict=True), both(), looped)
+    jax.tree.map(partial(np.testing.assert_array_equal, strict=True), jax.jit(lambda: tables())(), looped)
 
 
 def test_the_size_of_the_calibration_half_is_hypergeometric():

@@ -208,7 +208,7 @@ def test_bfloat16_weights_accumulate_in_float32():
     assert_close(got, expected, roundings(*readout.shape), terms(*wide))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_permuting_and_padding_rows_changes_nothing(seed):
     hidden, readout, targets, mask = head(seed, rows=19)
@@ -246,6 +246,7 @@ def assert_fused_close(platform, hidden, readout, targets, mask, soft_cap=None):
     assert set(got) == set(FUSED)
     expected = jax.tree.map(lambda x: np.where(mask, x, 0), expected)
     assert_close(got, expected, roundings(*readout.shape), terms(hidden, readout), FUSED)
+    return got, expected
 
 
 @pytest.mark.parametrize(("platform", "soft_cap"), [("gpu", 5.0), ("tpu", None)])
@@ -265,8 +266,8 @@ def test_the_fused_kernel_takes_bfloat16(platform):
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
 def test_the_fused_kernel_on_peaked_uniform_and_tied_rows(platform):
-    """Rows of logits as they stand: the hidden state of row i is the i-th unit vector."""
-    logits, targets = random_logits(5, 137, 700, 0.2)
+    """Rows of logits as they stand: the hidden state of row i is a unit vector; the first nine stand twice."""
+    logits, targets = random_logits(5, 128, 700, 0.2)
     logits[:8] = logits[0]
     for row, gap in enumerate((0.5, 3, 10, 30, 60, 80, 100, 1000)):
         logits[row, 650] += gap
@@ -275,11 +276,9 @@ def test_the_fused_kernel_on_peaked_uniform_and_tied_rows(platform):
     logits[10:12, ::3] = 2.0  # the maximum many times, in every block
     logits[12, 300], targets[12] = logits[12].max() + 1, 300
     logits[12, 20] = logits[12, 690] = logits[12, 300]
-    hidden = np.eye(137, 256, dtype=np.float32)
-    readout = np.zeros((700, 256), np.float32)
-    readout[:, :137] = logits.T
-    assert_fused_close(platform, hidden, readout, targets, np.ones(137, bool))
-    got, expected = fused(platform)(hidden, readout, targets, np.ones(137, bool)), reference(logits, targets)
+    rows = np.arange(137) % 128
+    hidden, readout, targets = np.eye(128, dtype=np.float32)[rows], np.ascontiguousarray(logits.T), targets[rows]
+    got, expected = assert_fused_close(platform, hidden, readout, targets, np.ones(137, bool))
     for name in ("log_prob", "mu", "renyi_half", "renyi_two", "renyi_inf"):  # 1 - p keeps its digits
         np.testing.assert_allclose(got[name][:8:2], getattr(expected, name)[:8:2], rtol=1e-5, atol=1e-14, err_msg=name)
     assert got["rank"][12] == 0

@@ -235,19 +235,26 @@ def test_half_precision_parameters_are_not_promoted(tokens):
     assert jax.eval_shape(functools.partial(decoder.hidden, spec), params, tokens).dtype == jnp.bfloat16
     logits = compiled_logits(spec, params, tokens)
     assert logits.dtype == jnp.float32
-    wide = compiled_logits(spec, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params), tokens)
+    wide = compiled_logits(spec, jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), params), tokens)
     assert np.abs(np.asarray(logits) - np.asarray(wide)).max() < 0.05
 
 
 def test_weights_in_bfloat16_are_sliced_as_they_are(tokens):
     """Same bits and same gradients as the plain scan, whose program, the twin, widens the weights of all layers."""
     spec = spec_of(3)
-    params, embedded = perturbed(spec, dtype=jnp.bfloat16), jnp.ones((3, 12, 16), jnp.float32)
+    params, embedded = perturbed(spec, dtype=jnp.bfloat16), np.ones((3, 12, 16), np.float32)
     ours, plain = (
         functools.partial(of, spec)
         for of in (decoder.trunk, lambda spec, params, stream: decoder._plain_forward(spec, params, stream, None))
     )
-    np.testing.assert_array_equal(jax.jit(ours)(params, embedded), jax.jit(plain)(params, embedded))
+    bits = decoder.as_bits(spec, params)
+    calls = (ours, bits), (ours, params), (plain, params)
+    programs = [jax.jit(of).lower(given, embedded).compile() for of, given in calls]
+    of_bits, of_weights, expected = (
+        np.asarray(program(given, embedded)) for program, (_, given) in zip(programs, calls, strict=True)
+    )
+    np.testing.assert_array_equal(of_weights, expected)
+    np.testing.assert_array_equal(of_bits, expected)
 
     def gradient(trunk):
         return jax.jit(jax.grad(lambda *given: jnp.sum(trunk(*given) ** 2), (0, 1)))(params, embedded)
@@ -255,10 +262,7 @@ def test_weights_in_bfloat16_are_sliced_as_they_are(tokens):
     found = gradient(ours)
     jax.tree.map(np.testing.assert_array_equal, found, gradient(plain))
     assert all(np.any(leaf) for leaf in jax.tree.leaves(found[0]["layers"]))
-    bits = decoder.as_bits(spec, params)
-    np.testing.assert_array_equal(jax.jit(ours)(bits, embedded), jax.jit(plain)(params, embedded))
-    calls = (ours, bits), (ours, params), (plain, params)
-    texts = [jax.jit(of).lower(given, embedded).compile().as_text() for of, given in calls]
+    texts = [program.as_text() for program in programs]
     assert ["bf16[3,16,48]" in text for text in texts] == [False, True, True]  # copied from weights to bits
     assert ["f32[3,16,48]" in text for text in texts] == [False, False, True]
 
@@ -296,7 +300,8 @@ def test_a_function_in_place_of_the_decoders_gets_the_weights():
     own = dataclasses.replace(lm, spec=("halved", spec), hidden=halved)  # equal specs share their programs
     texts, options = ["a b c d", "b c"], {"progress": False}
     found = tdd.score((own, params, word_tokenizer(47)), texts, "loss", **options)["loss"]
-    scaled = {**params, "layers": jax.tree.map(lambda leaf: leaf / 2, params["layers"])}
+    halves = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf) / 2, jnp.bfloat16), params["layers"])
+    scaled = {**params, "layers": halves}
     expected = tdd.score((lm, scaled, word_tokenizer(47)), texts, "loss", **options)["loss"]
     np.testing.assert_array_equal(found, expected)
 

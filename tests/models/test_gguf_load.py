@@ -192,7 +192,7 @@ def test_quantised_values_are_those_of_the_definition(tmp_path, kind):
     by_halves = query.reshape(4, 8, 2, 64).swapaxes(1, 2).reshape(64, 64)
     np.testing.assert_array_equal(params["layers"]["qkv"]["kernel"][1, :, :64], by_halves.T)
     np.testing.assert_array_equal(params["final_norm"]["scale"], tensors["output_norm.weight"])
-    assert np.isfinite(lm.logits(params, np.array([[1, 2, 3]]))).all()
+    assert np.isfinite(jax.jit(lm.logits)(params, np.array([[1, 2, 3]]))).all()
 
 
 def test_slices_are_those_of_the_whole(tmp_path):

@@ -87,11 +87,12 @@ def test_padding_of_the_prefix_changes_nothing(name):
     assert hidden_after._cache_size() == 1
 
 
-FIRST = {name.partition(",")[0]: name for name in reversed(CONFIGURATIONS)}.values()
+EACH_KIND = "opt", "gpt_neo", "gptj", "bloom", "mistral, window", "gemma2", "gemma3_text", "cohere2", "deepseek_v2"
+"""Of positions, windows and attention, one by one; the others repeat them."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in FIRST else pytest.mark.slow("grid")) for name in CONFIGURATIONS]
+    "name", [pytest.param(name, marks=[] if name in EACH_KIND else pytest.mark.slow("grid")) for name in CONFIGURATIONS]
 )
 def test_every_family(tmp_path, name):
     """Rotary stretches, windows by layer, offsets, widths of their own: the golden logits, behind a prefix of 13."""
@@ -118,8 +119,8 @@ def test_long_suffixes_go_in_blocks_of_queries(name):
 
 
 def test_bfloat16_parameters():
-    params, hidden, prefix, hidden_after = model("llama")[1:]
-    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    _, _, hidden, prefix, hidden_after = model("llama")
+    params = perturbed_params(SPECS["llama"], dtype=jnp.bfloat16)
     shared, own = draw(1, 8), draw(2, 6, seed=1)
     cache = prefix(params, shared)
     assert {cache.key.dtype, cache.value.dtype} == {jnp.dtype("float32")}

@@ -101,14 +101,14 @@ def test_features_take_the_places_of_the_placeholders(folder):
     """The two rows differ in the image alone before the first placeholder, and in everything after it."""
     model = vision.load_vision_language(folder)
     spec, placed = model.spec, vision_files.tokens(9)[:1].repeat(2, axis=0)
-    features = features_of(spec, model.params, vision_files.images())
-    embedded = embedded_of(spec, model.params, placed, features)
+    features = np.asarray(features_of(spec, model.params, vision_files.images()))
+    embedded = np.asarray(embedded_of(spec, model.params, placed, features))
     is_image = placed[0] == IMAGE
     np.testing.assert_array_equal(embedded[:, is_image], features)
     np.testing.assert_array_equal(
-        embedded[0, ~is_image], model.params["text"]["embedding"]["tokens"][placed[0, ~is_image]]
+        embedded[0, ~is_image], np.asarray(model.params["text"]["embedding"]["tokens"])[placed[0, ~is_image]]
     )
-    logits = logits_of(spec, model.params, placed, features)
+    logits = np.asarray(logits_of(spec, model.params, placed, features))
     np.testing.assert_array_equal(logits[0, :1], logits[1, :1])
     assert np.abs(logits[0, 1:] - logits[1, 1:]).max(-1).min() > 1e-3
 

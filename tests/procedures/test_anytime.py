@@ -53,7 +53,7 @@ def test_reference(baseline, statistic, horizon):
 
 
 def test_a_set_that_is_learned_raises_an_alarm_that_stays():
-    found = call(paths(0.3))
+    found = jax.device_get(call(paths(0.3)))
     first = int(found.first_alarm)
     assert 1 <= first <= 3
     assert found.alarm.tolist() == [t >= first for t in range(5)]

@@ -21,6 +21,7 @@ def named(prefix):
 
 
 survival, log_survival = jax.jit(student.sf), jax.jit(student.log_sf)
+p_value, complete_p_value = jax.jit(permutation.p_value), jax.jit(permutation.complete_p_value)
 
 
 @named("t_sf_")
@@ -37,7 +38,7 @@ def test_tail_of_t(case):
 @named("phipson_smyth")
 def test_upper_bound_of_draws(case):
     x, draws = case["inputs"]["x"], case["inputs"]["nperm"]
-    upper = permutation.p_value(1.0, np.r_[np.ones(x), np.zeros(draws - x)].astype(np.float32))
+    upper = p_value(1.0, np.r_[np.ones(x), np.zeros(draws - x)].astype(np.float32))
     assert float(upper.p_value) == pytest.approx(case["expected"]["upper_plus1"], rel=2e-7)
 
 
@@ -47,7 +48,7 @@ def test_all_divisions_of_six():
     groups = [list(group) for group in itertools.combinations(range(6), 3)]
     # small values in the first group are evidence ("less"): the statistic is minus the difference of means
     statistics = np.array([np.delete(pool, group).mean() - pool[group].mean() for group in groups])
-    found = permutation.complete_p_value(statistics[0], statistics)
+    found = complete_p_value(statistics[0], statistics)
     assert float(found.p_value) == pytest.approx(case["expected"]["pvalue"])
 
 
@@ -58,7 +59,7 @@ def test_ties_of_correlations_within_rounding(wide):
     orders = itertools.permutations(range(4))
     statistics = np.array([np.corrcoef(x[list(order)], y)[0, 1] for order in orders])
     with jax.enable_x64(wide):
-        found = permutation.complete_p_value(statistics[0], statistics)
+        found = complete_p_value(statistics[0], statistics)
         assert float(found.p_value) == pytest.approx(case["expected"]["pvalue"])
 
 
@@ -66,7 +67,7 @@ def test_ties_of_correlations_within_rounding(wide):
 def test_plus_one():
     case = BY_NAME["perm_plus_one"]
     observed, draws = case["inputs"]["t_obs"], case["inputs"]["t_perm"]
-    found = permutation.p_value(observed, np.array(draws, np.float32))
+    found = p_value(observed, np.array(draws, np.float32))
     assert int(found.num_at_least) == case["expected"]["b"]
     assert float(found.p_value) == pytest.approx(case["expected"]["pvalue"])
     whole = exchangeability([observed], [draws], test="permutation")

@@ -10,6 +10,7 @@ import pytest
 
 import tdd
 from tdd.kernels import conformal, ranks, stepup
+from tdd.procedures.calls import level_operand
 
 CASES = json.loads((pathlib.Path(__file__).parents[1] / "golden" / "stepup.json").read_text())
 BY_NAME = {case["name"]: case for case in CASES}
@@ -82,7 +83,7 @@ def test_storey_proportion_is_positive_and_uncapped():
     assert tdd.storey_bh(p, 0.05, cap=True).null_proportion == pytest.approx(1.0)
 
 
-bh_ranks = jax.jit(stepup.bh_ranks, static_argnames=("alpha", "max_rank"))
+bh_ranks = jax.jit(stepup.bh_ranks, static_argnames="max_rank")
 
 
 @pytest.mark.parametrize("case", BY_NAME["lattice_equality_conformal_bh"]["inputs"]["cases"], ids=str)
@@ -93,7 +94,7 @@ def test_equality_on_the_lattice(case):
         rank = np.full(m, n + 1, np.int32)
         rank[:count] = r
         padded = np.append(rank, np.full(200 - m, 1001, np.int32))  # beyond the largest rank: no item
-        assert bh_ranks(padded, n, alpha, max_rank=1000).num_rejected == expected
+        assert bh_ranks(padded, n, level_operand(alpha), max_rank=1000).num_rejected == expected
         p = filled(rank / (n + 1), 200)
         assert tdd.bh(p, alpha).num_rejected == expected
         assert tdd.bh(p.astype(np.float32), alpha).num_rejected == expected
@@ -105,8 +106,8 @@ def test_conformal_ties():
     calibration, scores = (np.array(case["inputs"][k]) for k in ("cal", "test"))
     ranked = jax.jit(conformal.rank, static_argnames="null")(calibration, scores, null="member")
     assert ranked.rank.tolist() == case["expected"]["rank_num"]
-    np.testing.assert_allclose(conformal.p_values(ranked), case["expected"]["pvalue_conservative"], rtol=1e-7)
-    count = jax.jit(ranks.counts)(calibration, scores)
+    np.testing.assert_allclose(jax.jit(conformal.p_values)(ranked), case["expected"]["pvalue_conservative"], rtol=1e-7)
+    count = jax.device_get(jax.jit(ranks.counts)(calibration, scores))
     assert count.equal.tolist() == case["expected"]["n_equal"]
     assert (count.num_calibration - count.less - count.equal).tolist() == case["expected"]["n_greater"]
     np.testing.assert_allclose(

@@ -210,7 +210,7 @@ def test_masks_are_absence(call):
 
 @pytest.mark.parametrize("call", [jmcs, jecs])
 def test_empty_test_set(call):
-    got = call([[1.0, 2.0]], np.zeros((1, 0)), alpha=0.1)
+    got = call([[1.0, 2.0]] * 2, np.zeros((2, 0)), alpha=0.1)
     assert got.selected.shape == (0,)
     assert got.num_tests == 0
 

@@ -33,14 +33,19 @@ def leaves(result):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(result) if not isinstance(leaf, str)]
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_unsigned_scores_are_the_numbers_that_they_are(name):
+WIDER = [pytest.param(name, UNSIGNED[1:], marks=pytest.mark.slow("grid")) for name in CALLS if name != "version_test"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"), [*((name, UNSIGNED[:1]) for name in CALLS), ("version_test", UNSIGNED[1:]), *WIDER]
+)
+def test_unsigned_scores_are_the_numbers_that_they_are(name, kinds):
     """Negated in their own type 0 stays the least of them, and 1 becomes the largest."""
     expected = leaves(CALLS[name](lambda values: values.astype(np.float32)))
-    kinds = [lambda values, kind=kind: values.astype(kind) for kind in UNSIGNED]
-    kinds += [lambda values, kind=kind: jnp.asarray(values, kind) for kind in UNSIGNED[:2]]
-    for kind in kinds:
-        for ours, theirs in zip(leaves(CALLS[name](kind)), expected, strict=True):
+    given = [lambda values, kind=kind: values.astype(kind) for kind in kinds]
+    given += [lambda values, kind=kind: jax.device_put(values.astype(kind)) for kind in kinds if kind in UNSIGNED[:2]]
+    for to in given:
+        for ours, theirs in zip(leaves(CALLS[name](to)), expected, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 

@@ -18,6 +18,11 @@ SIZES = [(1, 1), SMALL, USUAL, (60, 41)]
 bh_ranks = jax.jit(stepup.bh_ranks, static_argnames=("num_calibration", "alpha", "max_rank", "scale"))
 
 
+@jax.jit
+def traced(alpha, eta):
+    return tdd.ptdi(jnp.arange(40.0), jnp.arange(20.0) - 10, alpha=alpha, eta=eta)
+
+
 def check_against_reference(calibration, scores, alpha, proportion, eta=0.05):
     got = tdd.ptdi(calibration, scores, alpha=alpha, proportion=proportion, eta=eta)
     reject, adjusted, pi0 = ref.ptdi(calibration, scores, alpha, proportion, eta)
@@ -66,9 +71,9 @@ def test_theorem_3_scaled_p_values_select_no_less(seed, share, alpha, proportion
     The other side: if pi < 0 it selects no more.
     """
     rng = np.random.default_rng(seed)
-    calibration, scores = rng.normal(size=12), rng.normal(size=12) - 3 * (rng.random(12) < share)
+    calibration, scores = rng.normal(size=20), rng.normal(size=20) - 3 * (rng.random(20) < share)
     plain = np.asarray(tdd.ptdi(calibration, scores, alpha=alpha, proportion="none").selected)
-    members = {"members": rng.normal(size=12) - 3} if proportion.startswith("moment") else {}
+    members = {"members": rng.normal(size=20) - 3} if proportion.startswith("moment") else {}
     scaled = tdd.ptdi(calibration, scores, alpha=alpha, proportion=proportion, eta=0.25, **members)
     chosen, pi = np.asarray(scaled.selected), float(scaled.proportion)
     assert pi <= 0 or chosen[plain].all()
@@ -148,9 +153,8 @@ def test_traced_level_and_vmap_over_levels():
 
 
 def test_traced_level_out_of_range_selects_nothing_and_says_nan():
-    call = jax.jit(lambda alpha: tdd.ptdi(jnp.arange(9.0), jnp.arange(3.0) - 5, alpha=alpha, proportion="none"))
     for alpha in (0.0, 1.0, 1.5, -0.1, np.nan):
-        got = call(alpha)
+        got = jax.device_get(traced(alpha, 0.05))
         assert not got.selected.any()
         assert np.isnan(got.adjusted).all()
 
@@ -176,8 +180,8 @@ def test_masks_are_absence():
 @pytest.mark.parametrize("name", ["moment", "moment_paper"])
 def test_moment_agrees_with_its_definition(name):
     rng = np.random.default_rng(3)
-    members, calibration = rng.normal(size=60) - 3, rng.normal(size=80)
-    scores = np.r_[rng.normal(size=50), rng.normal(size=50) - 3]
+    members, calibration = rng.normal(size=20) - 3, rng.normal(size=20)
+    scores = np.r_[rng.normal(size=10), rng.normal(size=10) - 3]
     got = tdd.ptdi(calibration, scores, alpha=0.1, proportion=name, members=members)
     expected = 1 - ref.moment_pi0(members, calibration, scores, printed=name == "moment_paper")
     assert float(got.proportion) == pytest.approx(expected, rel=1e-4)
@@ -213,7 +217,7 @@ def test_the_variants_of_the_moment_estimate_differ_where_theta_is_negative():
 
 
 def test_result_is_a_pytree_with_static_words():
-    got = jax.jit(lambda x: tdd.ptdi(x, x - 1, alpha=0.1))(np.arange(5, dtype=np.float32))
+    got = traced(0.2, 0.05)
     assert got.method == "ptdi/storey"
     assert got.null == "nonmember"
     assert "FDR" in got.guarantee.controls
@@ -295,21 +299,21 @@ P = [0.01, 0.02, 0.5]
 def test_procedures_inside_traces(name, p):
     """Host p-values in jit (traced level, constant level), vmap, scan, and with a traced mask."""
     procedure = getattr(tdd, name)
-    expected = procedure(p, 0.2).reject
+    expected = np.asarray(procedure(p, 0.2).reject)
     assert expected.any()
     assert not expected.all()
 
     @jax.jit
-    def traced(level, mask):
+    def inside(level, mask):
         return [
             procedure(p, level).reject,
             procedure(p, 0.2).reject,
             jax.lax.scan(lambda c, a: (c, procedure(p, a).reject), 0, level[None])[1][0],
             procedure(p, 0.2, mask=mask).reject,
+            jax.vmap(lambda a: procedure(p, a).reject)(level[None])[0],
         ]
 
-    mapped = jax.vmap(lambda a: procedure(p, a).reject)(np.array([0.2], np.float32))
-    for got in (*traced(np.float32(0.2), np.ones(3, bool)), np.asarray(mapped)[0]):
+    for got in inside(np.float32(0.2), np.ones(3, bool)):
         np.testing.assert_array_equal(got, expected)
 
 
@@ -358,7 +362,7 @@ def test_integers_of_different_types_do_not_wrap_around():
 
 def test_moment_does_not_depend_on_origin_and_unit():
     rng = np.random.default_rng(3)
-    samples = rng.normal(size=80), np.r_[rng.normal(size=50), rng.normal(size=50) - 3], rng.normal(size=60) - 3
+    samples = rng.normal(size=20), np.r_[rng.normal(size=10), rng.normal(size=10) - 3], rng.normal(size=20) - 3
     found = []
     for shift, scale in ((0, 1), (1e7, 1), (0, 1e25), (0, 1e300), (0, 1e-300)):
         calibration, scores, members = (sample * scale + shift for sample in samples)
@@ -458,7 +462,6 @@ def test_lists_series_and_nullable_columns_are_vectors():
 
 
 def test_a_traced_eta_out_of_range_is_on_the_safe_side():
-    call = jax.jit(lambda eta: tdd.ptdi(jnp.arange(40.0), jnp.arange(20.0) - 10, alpha=0.2, eta=eta).proportion)
     for eta in (5.0, -1.0, np.nan):
-        assert call(eta) <= 0
-    assert call(0.2) > 0
+        assert float(traced(0.2, eta).proportion) <= 0
+    assert float(traced(0.2, 0.2).proportion) > 0

@@ -102,12 +102,12 @@ def test_equal_log_probabilities_are_ties_up_to_rounding():
 
 @every_rule
 def test_masked_and_nan_shards(rule):
-    canonical, shuffled = shards()
-    expected = sequence(canonical[:6], shuffled[:6], rule)
-    canonical[6] = np.nan
-    found = sequence(canonical, shuffled, rule, mask=np.arange(8) != 7)
+    canonical, shuffled = shards(r=10)
+    expected = sequence(canonical[:8], shuffled[:8], rule)
+    canonical[8] = np.nan
+    found = sequence(canonical, shuffled, rule, mask=np.arange(10) != 9)
     np.testing.assert_array_equal(found.log_p_value, expected.log_p_value)
-    assert (int(found.num_shards), int(found.num_masked)) == (6, 2)
+    assert (int(found.num_shards), int(found.num_masked)) == (8, 2)
 
 
 @every_rule

@@ -4,7 +4,6 @@ import functools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import references as exact
@@ -16,6 +15,7 @@ from tdd.procedures.td4eval import COMBINATIONS, td4eval
 from tdd.validate import InputError
 
 every = pytest.mark.parametrize("combine", COMBINATIONS)
+SLOW = pytest.mark.slow("long")
 KEY = jax.random.key(3)
 
 
@@ -280,7 +280,9 @@ def test_vmap_equals_loop(combine):
         np.testing.assert_allclose(batched.p_values[i], alone.p_values, rtol=1e-6)
 
 
-@pytest.mark.parametrize("combine", ["pooled_rank", "cauchy", "hommel", "e_values"])
+@pytest.mark.parametrize(
+    "combine", ["pooled_rank", *(pytest.param(name, marks=SLOW) for name in ("cauchy", "hommel", "e_values"))]
+)
 def test_traced_level_out_of_range_selects_nothing_and_says_nan(combine):
     for alpha in (0.0, 1.0, -0.5, np.nan):
         out = over_panels(*several_panels(), np.float32(alpha), combine)
@@ -369,13 +371,12 @@ def test_combine_p_values_in_every_kind_of_array(method):
     wide = combine_p_values(p, method=method)
     assert isinstance(wide.p_value, np.ndarray)
     assert wide.p_value.dtype == np.float64
-    narrow = combine_p_values(jnp.asarray(p, jnp.float32), method=method)
-    assert narrow.p_value.dtype == jnp.float32
-    traced = jax.jit(jax.vmap(lambda row: combine_p_values(row, method=method).p_value))(jnp.asarray(p, jnp.float32))
+    single = p.astype(np.float32)
+    narrow = combine_p_values(jax.device_put(single.T), method=method, axis=0)
+    assert narrow.p_value.dtype == np.float32
+    traced = jax.jit(jax.vmap(lambda row: combine_p_values(row, method=method).p_value))(single)
     np.testing.assert_allclose(narrow.p_value, wide.p_value, rtol=2e-5)
     np.testing.assert_allclose(traced, narrow.p_value, rtol=1e-6)
-    columns = combine_p_values(p.T, method=method, axis=0)
-    np.testing.assert_allclose(columns.p_value, wide.p_value, rtol=1e-12)
     assert np.isnan(wide.p_value).tolist() == [False, True, False, False]
 
 

@@ -75,9 +75,9 @@ def test_a_table_in_parts_is_the_table(monkeypatch, together):
 def finished(tmp_path_factory):
     place = tmp_path_factory.mktemp("select") / "run"
     rng = np.random.default_rng(0)
-    loss = np.concatenate([rng.normal(size=200), rng.normal(-3, 1, 100), [np.nan]])
-    roles = ["calibration"] * 200 + ["candidate"] * 101
-    ids = [f"item, {i}" for i in range(301)]
+    loss = np.concatenate([rng.normal(size=60), rng.normal(-3, 1, 40), [np.nan]])
+    roles = ["calibration"] * 60 + ["candidate"] * 41
+    ids = [f"item, {i}" for i in range(101)]
     select({"id": ids, "role": roles, "loss": loss}, alpha=0.2, out=place)
     return place
 

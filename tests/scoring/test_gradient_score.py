@@ -38,7 +38,7 @@ def run(given, texts, names=NAMES, **options):
     return score(given, texts, names, **{"token_budget": 256, "progress": False, **options})
 
 
-TEXTS = random_texts(10, shortest=POSITIONS - 12)  # few lengths: few programs
+TEXTS = random_texts(10, shortest=POSITIONS - 6)  # few lengths: few programs
 
 
 @functools.cache

@@ -28,7 +28,7 @@ def test_targets_are_predicted_from_what_precedes_them():
     tokens, mask = batch()
     logits = np.asarray(jax.jit(lm.logits)(params, tokens), np.float64)
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    got = stats_fn(lm, params, tokens, mask, tile=TILE)
+    got = jax.tree.map(np.asarray, stats_fn(lm, params, tokens, mask, tile=TILE))
     expected = np.zeros(tokens.shape)
     expected[:, 1:] = np.take_along_axis(log_p[:, :-1], tokens[:, 1:, None], -1)[..., 0]
     np.testing.assert_allclose(got.log_prob, np.where(mask, expected, 0), rtol=1e-5, atol=1e-5)

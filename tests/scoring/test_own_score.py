@@ -279,9 +279,10 @@ class Named(Score):
 
 def test_a_field_named_as_an_option_replaces_none(model):
     known, suspects = random_texts(12, seed=3, shortest=6), random_texts(4, seed=4, shortest=6)
-    audit = tdd.run_audit(model, suspects, known, alpha=0.4, score=Named(UNSEEN), progress=False)
+    given = {"alpha": 0.4, "score": Named(UNSEEN), "progress": False}
+    audit = tdd.run_audit(model, suspects, known, method="td4eval", **given)
     assert audit.run["options"]["alpha"] == 0.4
-    test = tdd.run_dataset_inference(model, suspects, known, alpha=0.4, score=Named(UNSEEN), progress=False)
+    test = tdd.run_dataset_inference(model, suspects, known, **given)
     assert test.run["options"]["alpha"] == 0.4
 
 
@@ -318,8 +319,9 @@ def test_log_probs_by_names_of_the_caller():
 
 
 def test_an_audit_and_the_commands_know_it(model, tmp_path, monkeypatch, capsys):
-    known, suspects = random_texts(30, seed=3, shortest=6), random_texts(12, seed=4, shortest=6)
-    audit = tdd.run_audit(model, suspects, known, alpha=0.2, score=Relief(before=UNSEEN), progress=False)
+    known, suspects = random_texts(12, seed=3, shortest=6), random_texts(4, seed=4, shortest=6)
+    given = {"alpha": 0.4, "method": "td4eval", "progress": False}
+    audit = tdd.run_audit(model, suspects, known, score=Relief(before=UNSEEN), **given)
     np.testing.assert_allclose(audit.items["relief"], [expected(model, text) for text in suspects], rtol=1e-5)
     assert audit.run["options"]["before"] == tdd.load_texts(UNSEEN).sha256
     assert any("that score, before, level and options" in point for point in audit.run["open_points"])
@@ -351,8 +353,9 @@ def test_an_audit_and_the_commands_know_it(model, tmp_path, monkeypatch, capsys)
     with open(tmp_path / "s.csv", newline="") as file:
         rows = [*csv.DictReader(file)]
     np.testing.assert_allclose([float(row["twice:times=3"]) / float(row["loss"]) for row in rows], 3)
-    audited = ["audit", str(tmp_path / "model"), "--candidates", str(tmp_path / "suspects.jsonl"), "--alpha", "0.2",
-               "--calibration", str(tmp_path / "known.jsonl"), "-q", "--score", "own_scores:Twice"]  # fmt: skip
+    audited = ["audit", str(tmp_path / "model"), "--candidates", str(tmp_path / "suspects.jsonl"), "--alpha", "0.4",
+               "--method", "td4eval", "--calibration", str(tmp_path / "known.jsonl"), "-q",
+               "--score", "own_scores:Twice"]  # fmt: skip
     assert main([word for word in audited if word != "-q"]) in (0, 3)
     assert "│ score │ twice (lower = more like an item" in " ".join(capsys.readouterr().out.split())
     assert main([*audited[:-1], "own_scores:Missing"]) == 2

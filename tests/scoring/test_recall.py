@@ -24,6 +24,7 @@ def model():
 
 def score(model, texts, scores, **options):
     given, options = split(options)
+    options = {"token_budget": 64, "progress": False, **options}
     return tdd.score(model, texts, with_given(scores, **given), **options)
 
 
@@ -47,12 +48,11 @@ def expected(model, text, name, *, unseen=UNSEEN, seen=SEEN):
 def test_definition(form, bos):
     model = scored_model(3, bos=bos)
     texts = random_texts(9, seed=2, shortest=2, longest=30)
-    options = {"token_budget": 64, "progress": False}
-    table = score(form(model), texts, NAMES, prefix=UNSEEN, member_prefix=SEEN, **options)
+    table = score(form(model), texts, NAMES, prefix=UNSEEN, member_prefix=SEEN)
     for name, (i, text) in itertools.product(("recall", "con_recall", "loss"), enumerate(texts)):
         np.testing.assert_allclose(table[name][i], expected(model, text, name), rtol=1e-5, err_msg=name)
     # with gamma=1 rounding of the losses is not small beside their difference: the losses, then the difference
-    behind_members = score(form(model), texts, "recall", prefix=SEEN, **options)["recall"]
+    behind_members = score(form(model), texts, "recall", prefix=SEEN)["recall"]
     for i, text in enumerate(texts):
         np.testing.assert_allclose(behind_members[i], expected(model, text, "recall", unseen=SEEN), rtol=1e-5)
     np.testing.assert_allclose(table["con_recall:gamma=1"], table["recall"] - behind_members, rtol=1e-9)
@@ -77,13 +77,13 @@ def test_windows_of_a_long_text_all_follow_the_prefix(model, form):
         losses += losses_of_tokens(model, before, tokens[start:stop])[first - start - 1 :].tolist()
         first = stop
     assert len(losses) == len(tokens) - 1
-    table = score(form(model), [text], ("recall", "loss"), prefix=UNSEEN, progress=False)
+    table = score(form(model), [text], ("recall", "loss"), prefix=UNSEEN)
     np.testing.assert_allclose(table["recall"], -np.mean(losses) / table["loss"], rtol=1e-5)
 
 
 def test_a_text_is_cut_alike_with_and_without_the_prefix(model):
     text = random_texts(1, seed=8, shortest=120, longest=120)[0]
-    table = score(model, [text], "recall", prefix=UNSEEN, long_texts="truncate", progress=False)
+    table = score(model, [text], "recall", prefix=UNSEEN, long_texts="truncate")
     kept = model[0].max_length - len(ids(model[2], "".join(UNSEEN)))
     assert table.num_tokens.tolist() == [kept - 1]
     cut = " ".join(text.split()[:kept])
@@ -95,12 +95,12 @@ def test_the_model_reads_the_prefix_once(model, monkeypatch):
     monkeypatch.setattr(
         prefixes.SuffixProgram, "put_prefix", lambda self, tokens: [read.append(1), plain(self, tokens)]
     )
-    score(model, random_texts(20, seed=2), "recall", prefix=UNSEEN, token_budget=64, progress=False)
+    score(model, random_texts(20, seed=2), "recall", prefix=UNSEEN)
     assert len(read) == 1
 
 
 def test_the_store_tells_prefixes_apart(model, tmp_path):
-    texts, options = random_texts(6, seed=2, longest=30), {"store": tmp_path / "store", "progress": False}
+    texts, options = random_texts(6, seed=2, longest=30), {"store": tmp_path / "store"}
     first = score(model, texts, "recall", prefix=UNSEEN, **options)
     more = score(model, [*texts, "one more"], "recall", prefix=UNSEEN, **options)
     np.testing.assert_array_equal(more["recall"][:-1], first["recall"])
@@ -111,7 +111,7 @@ def test_the_store_tells_prefixes_apart(model, tmp_path):
 
 
 def test_shards_make_the_same_table(model, tmp_path):
-    texts, options = random_texts(12, seed=2, longest=30), {"prefix": UNSEEN, "token_budget": 64, "progress": False}
+    texts, options = random_texts(12, seed=2, longest=30), {"prefix": UNSEEN}
     whole = score(model, texts, "recall", **options)
     for i in range(2):
         assert score(model, texts, "recall", shard=(i, 2), store=tmp_path / "store", **options) is None
@@ -122,15 +122,14 @@ def test_shards_make_the_same_table(model, tmp_path):
 def test_devices_change_nothing(model):
     texts = random_texts(12, seed=2, longest=30)
     one, all_devices = (
-        score(model, texts, "recall", prefix=UNSEEN, progress=False, devices=devices)
-        for devices in (1, len(jax.devices()))
+        score(model, texts, "recall", prefix=UNSEEN, devices=devices) for devices in (1, len(jax.devices()))
     )
     np.testing.assert_array_equal(one["recall"], all_devices["recall"])
 
 
 def test_whitespace_does_not_hide_a_text(model):
     with pytest.raises(InputError, match="1 of the texts to score is in prefix: '2'"):
-        score(model, ["w1 w2", "\tone two three "], "recall", prefix=["one two three"], progress=False)
+        score(model, ["w1 w2", "\tone two three "], "recall", prefix=["one two three"])
 
 
 @pytest.mark.parametrize(

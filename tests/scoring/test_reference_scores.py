@@ -367,12 +367,12 @@ def test_an_audit_refuses_a_text_of_any_role(model, references):
         given, options = split(options)
         (score,) = with_given(options["score"], **given).values()
         with pytest.raises(InputError, match=f"1 of the texts to score is in {name}: 'calibration/5'"):
-            tdd.run_audit(model, texts, known, alpha=0.2, progress=False, score=score)
+            tdd.run_audit(model, texts, known, alpha=0.2, progress=False, token_budget=128, score=score)
 
 
 def test_an_audit_records_what_was_fixed(model, references):
-    known = random_texts(9, seed=7, shortest=3, longest=30)
-    audit = tdd.run_audit(model, list(TEXTS), known, alpha=0.2, progress=False,
+    known = random_texts(9, seed=7, shortest=3, longest=14)
+    audit = tdd.run_audit(model, list(TEXTS), known, alpha=0.2, progress=False, token_budget=128, method="td4eval",
                           score=tdd.scores.Lira(references=references),
                           extra_scores=[tdd.scores.Fsd(tune_on=UNSEEN)])  # fmt: skip
     recorded = audit.run["model"]

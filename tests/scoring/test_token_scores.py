@@ -197,7 +197,7 @@ def test_without_ids_the_message_says_what_is_missing():
 def test_token_stats_carries_the_ids(tiny_model):
     lm, params, _ = tiny_model
     tokens = np.array([[1, 2, 2, 3, 0]], np.int32)
-    found = jax.jit(tdd.token_stats, static_argnums=0)(lm, params, tokens, tokens > 0)
+    found = jax.tree.map(np.asarray, jax.jit(tdd.token_stats, static_argnums=0)(lm, params, tokens, tokens > 0))
     assert found.tokens.tolist() == [[0, 2, 2, 3, 0]]
     rest = found.log_prob[0, 1:4]
     np.testing.assert_allclose(score_rows(found, "diversity")[0], -rest.mean() / (2 / 3), rtol=1e-5)

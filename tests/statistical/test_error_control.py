@@ -60,54 +60,71 @@ def bh_wrong_side(calibration, scores, key, alpha=0.1):
 # --- p-values ---------------------------------------------------------------------------------------------------------
 
 
-def p_value_of_a_null(kind, null, scores, n):
+BOTH_SCORES = normal_scores, integer_scores
+
+
+def p_values_of_a_null(n, *rules):
+    """[scores][nulls][rules] of `rule(calibration, test, null, key) -> p [1]`, of continuous scores and of integers."""
+
     def one(key):
         data, own = jax.random.split(key)
-        calibration, test = scores(data, n, 1, 0)
-        if null == "member":
-            calibration, test = -calibration, -test
-        if kind == "randomized":
-            return conformal.randomized_p_values(calibration, test, null=null, key=own)[0]
-        if kind == "without the one":
-            return (conformal.rank(calibration, test, null=null).rank[0] - 1) / n
-        if kind == "wrong direction":
-            other = "member" if null == "nonmember" else "nonmember"
-            return 1 - (conformal.rank(calibration, test, null=other).rank[0]) / (n + 1)
-        return conformal.p_values(conformal.rank(calibration, test, null=null, tie_break=kind, key=own))[0]
+        samples = [scores(data, n, 1, 0) for scores in BOTH_SCORES]
+
+        def of(calibration, test):
+            sides = {"nonmember": (calibration, test), "member": (-calibration, -test)}
+            return [[rule(*sides[null], null, own)[0] for rule in rules] for null in sorted(conformal.NULLS)]
+
+        found = jax.vmap(of)(*map(jnp.stack, zip(*samples, strict=True)))
+        return [jax.tree.map(lambda p, i=i: p[i], found) for i in range(len(BOTH_SCORES))]
 
     return guarantees.simulate(one, seed=1)
 
 
-@pytest.mark.guarantee(checks=24)
-@pytest.mark.parametrize("null", conformal.NULLS)
-@pytest.mark.parametrize("scores", [normal_scores, integer_scores])
+def ranked_p(tie_break):
+    return lambda calibration, test, null, key: conformal.p_values(
+        conformal.rank(calibration, test, null=null, tie_break=tie_break, key=key)
+    )
+
+
+def p_without_the_one(calibration, test, null, key):
+    """Of few calibration items: the p-value is often 0."""
+    return (conformal.rank(calibration[:3], test, null=null).rank - 1) / calibration[:3].shape[0]
+
+
+def randomized_p(calibration, test, null, key):
+    return conformal.randomized_p_values(calibration, test, null=null, key=key)
+
+
+def wrong_direction(calibration, test, null, key):
+    other = "member" if null == "nonmember" else "nonmember"
+    return 1 - conformal.rank(calibration, test, null=other).rank / (calibration.shape[0] + 1)
+
+
+@pytest.mark.guarantee(checks=2 * 2 * 3)
 @pytest.mark.parametrize("n", [1, 19])
-def test_conservative_p_values_are_super_uniform(null, scores, n, budget):
-    p = p_value_of_a_null("conservative", null, scores, n)
-    for t in (0.05, 0.2, 0.5):
-        guarantees.assert_at_most(p <= t, t, budget)
-    broken = p_value_of_a_null("without the one", null, scores, n)
-    guarantees.assert_exceeds(broken <= 0, 0, budget)
+def test_conservative_p_values_are_super_uniform(n, budget):
+    for of_scores in p_values_of_a_null(n, ranked_p("conservative"), p_without_the_one):
+        for p, broken in of_scores:
+            for t in (0.05, 0.2, 0.5):
+                guarantees.assert_at_most(p <= t, t, budget)
+            guarantees.assert_exceeds(broken <= 0, 0, budget)
 
 
-@pytest.mark.guarantee(checks=6)
-@pytest.mark.parametrize("scores", [normal_scores, integer_scores])
-def test_randomized_p_values_are_uniform(scores, budget):
-    p = p_value_of_a_null("randomized", "nonmember", scores, 19)
-    for t in (0.013, 0.2, 0.77):
-        guarantees.assert_equals(p <= t, t, budget)
-    broken = p_value_of_a_null("wrong direction", "nonmember", integer_scores, 19)
-    guarantees.assert_differs(broken <= 0.2, 0.2, budget)
+@pytest.mark.guarantee(checks=2 * 3 * 2)
+def test_randomized_p_values_are_uniform(budget):
+    found = p_values_of_a_null(19, randomized_p, wrong_direction)
+    for _, (p, _) in found:
+        for t in (0.013, 0.2, 0.77):
+            guarantees.assert_equals(p <= t, t, budget)
+    guarantees.assert_differs(found[1][1][1] <= 0.2, 0.2, budget)
 
 
-@pytest.mark.guarantee(checks=6)
-@pytest.mark.parametrize("null", conformal.NULLS)
-def test_a_shared_random_order_is_exact_on_the_lattice(null, budget):
-    p = p_value_of_a_null("shared", null, integer_scores, 19)
-    for t in (0.05, 0.2, 0.75):
-        guarantees.assert_equals(p <= t + 1e-6, t, budget)
-    broken = p_value_of_a_null("conservative", null, integer_scores, 19)  # exact only without ties
-    guarantees.assert_differs(broken <= 0.2 + 1e-6, 0.2, budget)
+@pytest.mark.guarantee(checks=2 * 3 * 2)
+def test_a_shared_random_order_is_exact_on_the_lattice(budget):
+    for p, broken in p_values_of_a_null(19, ranked_p("shared"), ranked_p("conservative"))[1]:
+        for t in (0.05, 0.2, 0.75):
+            guarantees.assert_equals(p <= t + 1e-6, t, budget)
+        guarantees.assert_differs(broken <= 0.2 + 1e-6, 0.2, budget)  # exact only without ties
 
 
 # --- BH ---------------------------------------------------------------------------------------------------------------
@@ -242,39 +259,36 @@ def negative_p(key, nulls, alternatives):
     return jnp.concatenate([u, 1 - u])
 
 
-def fdp_of_p(select, draw, nulls, alternatives):
+def fdp_of_p(selects, draw, nulls, alternatives):
+    """FDP of each `select(p) -> mask` on the same p-values."""
     null = jnp.arange(nulls + alternatives) < nulls
-    return guarantees.simulate(
-        lambda key: guarantees.false_discovery_proportion(select(draw(key, nulls, alternatives)), null),
-        seed=5,
-    )
+
+    def one(key):
+        p = draw(key, nulls, alternatives)
+        return [guarantees.false_discovery_proportion(select(p), null) for select in selects]
+
+    return guarantees.simulate(one, seed=5)
 
 
 @pytest.mark.guarantee(checks=5)
-@pytest.mark.parametrize(
-    ("select", "bound"),
-    [
-        (lambda p: stepup.bh(p, 0.2).reject, 0.12),
-        (lambda p: stepup.storey_bh(p, 0.2).reject, 0.2),
-        (lambda p: stepup.by(p, 0.2).reject, 0.12),
-        (lambda p: stepup.holm(p, 0.2).reject, 0.2),
-        (lambda p: stepup.hochberg(p, 0.2).reject, 0.2),
-    ],
-    ids=["bh", "storey", "by", "holm", "hochberg"],
-)
-def test_independent_p_values(select, bound, budget):
-    guarantees.assert_at_most(fdp_of_p(select, independent_p, 6, 4), bound, budget)
-    guarantees.assert_exceeds(fdp_of_p(lambda p: p <= 0.2, independent_p, 6, 4), bound, budget)
+def test_independent_p_values(budget):
+    bounds = {stepup.bh: 0.12, stepup.storey_bh: 0.2, stepup.by: 0.12, stepup.holm: 0.2, stepup.hochberg: 0.2}
+    selects = [lambda p, procedure=procedure: procedure(p, 0.2).reject for procedure in bounds]
+    *found, broken = fdp_of_p([*selects, lambda p: p <= 0.2], independent_p, 6, 4)
+    for fdp, bound in zip(found, bounds.values(), strict=True):
+        guarantees.assert_at_most(fdp, bound, budget)
+        guarantees.assert_exceeds(broken, bound, budget)
 
 
-@pytest.mark.guarantee(checks=6)
+@pytest.mark.guarantee(checks=2)
 @pytest.mark.parametrize("draw", [comonotone_p, negative_p, independent_p])
-@pytest.mark.parametrize("procedure", ["holm", "bonferroni"])
-def test_family_wise_error_under_any_dependence(draw, procedure, budget):
+def test_family_wise_error_under_any_dependence(draw, budget):
     """All hypotheses are null, so FDP is the indicator of any rejection."""
-    select = getattr(stepup, procedure)
-    guarantees.assert_at_most(fdp_of_p(lambda p: select(p, 0.1).reject, draw, 4, 0), 0.1, budget)
-    guarantees.assert_exceeds(fdp_of_p(lambda p: p <= 0.13, draw, 4, 0), 0.1, budget)
+    selects = [lambda p: stepup.holm(p, 0.1).reject, lambda p: stepup.bonferroni(p, 0.1).reject]
+    *found, broken = fdp_of_p([*selects, lambda p: p <= 0.13], draw, 4, 0)
+    for fdp in found:
+        guarantees.assert_at_most(fdp, 0.1, budget)
+    guarantees.assert_exceeds(broken, 0.1, budget)
 
 
 def test_the_budget_is_shared(budget):

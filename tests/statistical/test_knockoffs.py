@@ -37,15 +37,16 @@ def bad_copies(key, n, members, k):
     return original, knockoffs + 1.5
 
 
-def fdp_of(select, draw, n, members, k, seed=0):
-    """FDP of `select(original, knockoffs, key) -> mask`; members stand first."""
+def fdp_of(draw, n, members, k, *selects):
+    """FDP of each `select(original, knockoffs, key) -> mask` on the same items; members stand first."""
     null = jnp.arange(n) >= members
 
     def one(key):
         data, own = jax.random.split(key)
-        return guarantees.false_discovery_proportion(select(*draw(data, n, members, k), own), null)
+        items = draw(data, n, members, k)
+        return [guarantees.false_discovery_proportion(select(*items, own), null) for select in selects]
 
-    return guarantees.simulate(one, seed=seed)
+    return guarantees.simulate(one, seed=0)
 
 
 def by(rule, alpha, **options):
@@ -74,9 +75,11 @@ def without_the_one(losses):
     ("draw", "n", "members"), [(skewed_copies, 30, 0), (normal_copies, 30, 15), (integer_copies, 30, 12)]
 )
 def test_one_knockoff(draw, n, members, budget):
-    guarantees.assert_at_most(fdp_of(by("ktd", 0.2), draw, n, members, 1), 0.2, budget)
-    if members == 0:
-        caught(fdp_of(without_the_one(1), draw, n, members, 1), 0.2, budget)
+    twins = [without_the_one(1)] if members == 0 else []
+    fdp, *broken = fdp_of(draw, n, members, 1, by("ktd", 0.2), *twins)
+    guarantees.assert_at_most(fdp, 0.2, budget)
+    for twin in broken:
+        caught(twin, 0.2, budget)
 
 
 def ties_to_the_original(original, knockoffs, key):
@@ -86,25 +89,29 @@ def ties_to_the_original(original, knockoffs, key):
     return knockoff.select(jnp.where(original <= others[:, 0], gap, -gap), 0.2, num_knockoffs=knockoffs.shape[1]).reject
 
 
-@pytest.mark.guarantee(checks=4)
+@pytest.mark.guarantee(checks=3)
 @pytest.mark.parametrize(
-    ("draw", "n", "members", "k"),
-    [(skewed_copies, 30, 0, 5), (integer_copies, 30, 0, 5), (normal_copies, 24, 8, 3), (skewed_copies, 1, 0, 20)],
+    ("draw", "n", "members", "k", "twin"),
+    [
+        (skewed_copies, 60, 0, 5, by("ktd", 0.2)),  # the mean of the knockoffs
+        (integer_copies, 30, 0, 5, ties_to_the_original),
+        (normal_copies, 24, 8, 3, None),
+    ],
+    ids=["skewed", "integers", "normal"],
 )
-def test_several_knockoffs(draw, n, members, k, budget):
-    guarantees.assert_at_most(fdp_of(by("multi", 0.2), draw, n, members, k), 0.2, budget)
-    if draw is skewed_copies and n > 1:
-        caught(fdp_of(by("ktd", 0.2), draw, 60, 0, k), 0.2, budget)  # the mean of the knockoffs
-    if draw is integer_copies:
-        caught(fdp_of(ties_to_the_original, draw, n, members, k), 0.2, budget)
+def test_several_knockoffs(draw, n, members, k, twin, budget):
+    fdp, *broken = fdp_of(draw, n, members, k, by("multi", 0.2), *([twin] if twin else []))
+    guarantees.assert_at_most(fdp, 0.2, budget)
+    for each in broken:
+        caught(each, 0.2, budget)
 
 
 @pytest.mark.guarantee(checks=1)
 def test_a_single_item_wins_as_often_as_one_ticket(budget):
     """n = 1 and k = 20 at alpha = .2: selected exactly where the original is the smallest of 21."""
-    fdp = fdp_of(by("multi", 0.2), skewed_copies, 1, 0, 20)
+    below_the_median = lambda original, knockoffs, key: original < jnp.median(knockoffs)  # noqa: E731
+    fdp, broken = fdp_of(skewed_copies, 1, 0, 20, by("multi", 0.2), below_the_median)
     guarantees.assert_equals(fdp, 1 / 21, budget)
-    broken = fdp_of(lambda original, knockoffs, key: original < jnp.median(knockoffs), skewed_copies, 1, 0, 20)
     guarantees.assert_differs(broken, 1 / 21, budget)
 
 
@@ -124,9 +131,11 @@ def derandomized_without_the_one(original, knockoffs, key):
     ("draw", "n", "members", "k"), [(skewed_copies, 30, 15, 3), (integer_copies, 30, 18, 3), (normal_copies, 30, 0, 1)]
 )
 def test_derandomized_knockoffs(draw, n, members, k, budget):
-    guarantees.assert_at_most(fdp_of(by("derandomized", 0.2), draw, n, members, k), 0.2, budget)
-    if k == 1:
-        caught(fdp_of(derandomized_without_the_one, draw, n, members, k), 0.2, budget)
+    twins = [derandomized_without_the_one] if k == 1 else []
+    fdp, *broken = fdp_of(draw, n, members, k, by("derandomized", 0.2), *twins)
+    guarantees.assert_at_most(fdp, 0.2, budget)
+    for twin in broken:
+        caught(twin, 0.2, budget)
 
 
 def conformal_rule(draw, n, proportion, k=3):
@@ -157,19 +166,19 @@ def conformal_rule(draw, n, proportion, k=3):
 @pytest.mark.slow("long")
 def test_known_non_members_mend_bad_knockoffs(draw, n, members, size, budget):
     right = conformal_rule(draw, size, "storey")
-    guarantees.assert_at_most(fdp_of(right, draw, n, members, 3), 0.2, budget)
+    guarantees.assert_at_most(fdp_of(draw, n, members, 3, right)[0], 0.2, budget)
     if draw is bad_copies and n > 1:
-        caught(fdp_of(by("multi", 0.2), draw, n, members, 3), 0.2, budget)
-        caught(fdp_of(by("derandomized", 0.2), draw, n, 5, 1), 0.2, budget)
+        caught(fdp_of(draw, n, members, 3, by("multi", 0.2))[0], 0.2, budget)
+        caught(fdp_of(draw, n, 5, 1, by("derandomized", 0.2))[0], 0.2, budget)
 
 
 @pytest.mark.guarantee(checks=1)
 @pytest.mark.slow("long")
 def test_the_conformal_rule_without_an_estimate_is_exact(budget):
     """alpha (N + 1)/n = 1 is an integer and W has no ties: FDR = alpha."""
-    fdp = fdp_of(conformal_rule(bad_copies, 49, "none"), bad_copies, 10, 0, 3)
+    rules = (conformal_rule(draw, 49, "none") for draw in (bad_copies, normal_copies))  # paraphrased in another way
+    fdp, other = fdp_of(bad_copies, 10, 0, 3, *rules)
     guarantees.assert_equals(fdp, 0.2, budget)
-    other = fdp_of(conformal_rule(normal_copies, 49, "none"), bad_copies, 10, 0, 3)  # paraphrased in another way
     guarantees.assert_differs(other, 0.2, budget)
 
 
@@ -182,60 +191,62 @@ def test_the_conformal_rule_with_an_estimate_keeps_its_level(proportion, n, budg
     The twin ranks the candidates' bad knockoffs among calibration items whose knockoffs are good.
     """
     bound = 0.2 * ((1 + 1 / 60) * (1 + 1 / n) if proportion == "subtraction" else 1)
-    right = conformal_rule(bad_copies, n, proportion)
-    guarantees.assert_at_most(fdp_of(right, bad_copies, 60, 30, 3), bound, budget)
-    other = conformal_rule(normal_copies, n, proportion)
-    caught(fdp_of(other, bad_copies, 60, 30, 3), bound, budget)
+    rules = (conformal_rule(draw, n, proportion) for draw in (bad_copies, normal_copies))
+    right, other = fdp_of(bad_copies, 60, 30, 3, *rules)
+    guarantees.assert_at_most(right, bound, budget)
+    caught(other, bound, budget)
 
 
 # --- the bound for every cut ------------------------------------------------------------------------------------------
 
 
-def bound_fails(draw, n, members, broken=None, delta=0.1):
-    """Whether any cut has more non-members than its bound c (1 + losses), or members are overcounted."""
+def bound_fails(draws, n, members, delta=0.1):
+    """[draws] whether any cut has more non-members than its bound c (1 + losses), or members are overcounted.
+
+    Beside it whether a cut beats c losses, without the one, and 1 + losses, without the factor.
+    """
     null = jnp.arange(n) >= members
 
-    def once(key):
-        original, knockoffs = draw(key, n, members, 1)
+    def of(original, knockoffs):
         w = knockoff.w_statistics(original, knockoffs)
         beyond = jnp.sum((w[None] >= w[:, None]) & null[None], axis=1)
         bound = knockoff.fdp_bound(w, delta)
         losses, factor = jnp.sum(w[None] <= -w[:, None], axis=1), jnp.log(1 / delta) / jnp.log(2 - delta)
-        limit = {
-            None: bound.false_bound,
-            "without the one": jnp.floor(factor * losses),
-            "without the factor": 1 + losses,
-        }[broken]
-        overcounted = (members < bound.min_true) & (broken is None)
-        return (jnp.any((w > 0) & (beyond > limit)) | overcounted).astype(jnp.float32)
+        limits = bound.false_bound, jnp.floor(factor * losses), 1 + losses
+        right, *broken = (jnp.any((w > 0) & (beyond > limit)) for limit in limits)
+        return right | (members < bound.min_true), *broken
 
-    return guarantees.simulate(once, seed=2)
+    def one(key):
+        copies = [draw(key, n, members, 1) for draw in draws]
+        found = jax.vmap(of)(*map(jnp.stack, zip(*copies, strict=True)))
+        return [[fails[i].astype(jnp.float32) for fails in found] for i in range(len(draws))]
+
+    return guarantees.simulate(one, seed=2)
 
 
-@pytest.mark.guarantee(checks=5)
+@pytest.mark.guarantee(checks=2)
 @pytest.mark.parametrize(
-    ("draw", "n", "members"),
-    [
-        (skewed_copies, 50, 0),
-        (integer_copies, 30, 0),
-        (normal_copies, 50, 20),
-        (integer_copies, 40, 10),
-        (normal_copies, 1, 0),
-    ],
+    ("draws", "n", "members"),
+    [((skewed_copies, integer_copies), 40, 0), ((normal_copies, integer_copies), 40, 10), ((normal_copies,), 1, 0)],
 )
-def test_no_cut_beats_the_bound(draw, n, members, budget):
-    guarantees.assert_at_most(bound_fails(draw, n, members), 0.1, budget)
-    if members == 0:
-        caught(bound_fails(draw, n, members, "without the one"), 0.1, budget)
-    if members == 0 and n > 1:
-        caught(bound_fails(draw, n, members, "without the factor"), 0.1, budget)
+def test_no_cut_beats_the_bound(draws, n, members, budget):
+    for right, without_the_one, without_the_factor in bound_fails(draws, n, members):
+        guarantees.assert_at_most(right, 0.1, budget)
+        if members == 0:
+            caught(without_the_one, 0.1, budget)
+        if members == 0 and n > 1:
+            caught(without_the_factor, 0.1, budget)
 
 
 # --- symmetry ---------------------------------------------------------------------------------------------------------
 
 
-def p_of(draw, n, k, **options):
-    return guarantees.simulate(lambda key: knockoff_symmetry(*draw(key, n, 0, k), **options).p_value, seed=3)
+def p_of(draw, n, k, *options):
+    def one(key):
+        copies = draw(key, n, 0, k)
+        return [knockoff_symmetry(*copies, **given).p_value for given in options]
+
+    return guarantees.simulate(one, seed=3)
 
 
 @pytest.mark.guarantee(checks=10)
@@ -250,12 +261,12 @@ def p_of(draw, n, k, **options):
     ],
 )
 def test_symmetry_is_rarely_refuted_where_it_holds(draw, k, options, budget):
-    p = p_of(draw, 40, k, **options)
+    twins = [{"rule": "ktd"}] if draw is skewed_copies else []  # exchangeable copies do not make their mean symmetric
+    p, *broken = p_of(draw, 40, k, options, *twins)
     for level in (0.05, 0.2):
         guarantees.assert_at_most(p <= level, level, budget)
-    if draw is skewed_copies:
-        broken = p_of(draw, 40, k, rule="ktd")  # exchangeable copies do not make their mean symmetric
-        caught((broken <= 0.05), 0.05, budget)
+    for twin in broken:
+        caught(twin <= 0.05, 0.05, budget)
 
 
 # --- e-values ---------------------------------------------------------------------------------------------------------
@@ -278,14 +289,15 @@ def independent_e_values(key, nulls, others):
 def test_e_bh(draw, nulls, others, budget):
     null = jnp.arange(nulls + others) < nulls
 
-    def fdp(select):
-        return guarantees.simulate(
-            lambda key: guarantees.false_discovery_proportion(select(draw(key, nulls, others)), null), seed=4
-        )
+    def fdp(key):
+        e = draw(key, nulls, others)
+        selected = e_bh(e, 0.2).reject, e >= jnp.max(e)  # the best is rejected, come what may
+        return [guarantees.false_discovery_proportion(each, null) for each in selected]
 
-    guarantees.assert_at_most(fdp(lambda e: e_bh(e, 0.2).reject), 0.2 * nulls / (nulls + others), budget)
+    right, broken = guarantees.simulate(fdp, seed=4)
+    guarantees.assert_at_most(right, 0.2 * nulls / (nulls + others), budget)
     if others == 0:
-        caught(fdp(lambda e: e >= jnp.max(e)), 0.2, budget)  # the best is rejected, come what may
+        caught(broken, 0.2, budget)
 
 
 def mean_of_null_e_values(n, nulls, others, alpha, e_values, scores):

@@ -37,15 +37,16 @@ def unlike(key, shape):
     return scale * jnp.where(jnp.arange(shape[0])[:, None] == 0, jnp.round(values), values) - 50 * scale
 
 
-def p_values(decide, law, r, draws=12, seed=0):
-    """The smallest p-value that one meets on the way: what counts for whoever stops as soon as p <= alpha."""
+def p_values(laws, r, *rules, draws=12):
+    """[rules][laws] smallest p-values met on the way: what counts for whoever stops as soon as p <= alpha."""
 
     def one(key):
         data, own = jax.random.split(key)
-        values = law(data, (r, draws + 1))
-        return jnp.min(decide(values[:, 0], values[:, 1:], own))
+        values = jnp.stack([law(data, (r, draws + 1)) for law in laws])
+        found = jax.vmap(lambda each: [jnp.min(rule(each[:, 0], each[:, 1:], own)) for rule in rules])(values)
+        return [list(p) for p in found]
 
-    return guarantees.simulate(one, seed=seed)
+    return guarantees.simulate(one, seed=0)
 
 
 def by_call(rule, **options):
@@ -77,39 +78,37 @@ def fair_coins(canonical, shuffled, key):
     return jnp.exp(-jnp.max(jnp.sum(to_urn + urn + draws * jnp.log(2.0), axis=0)))
 
 
-@pytest.mark.guarantee(checks=6 * 3 + 3)
-@pytest.mark.parametrize(
-    ("law", "r"), [(normal, 1), (integers, 1), (normal, 6), (left_skewed, 6), (integers, 6), (unlike, 6)]
-)
-def test_bets_may_be_stopped_at_any_draw(law, r, budget):
-    guarantees.assert_super_uniform(p_values(bets_at_every_draw, law, r), LEVELS, budget)
-    if law is integers and r == 6:
-        guarantees.assert_not_super_uniform(p_values(strict_ties, law, r), LEVELS, budget)
-    elif r == 6 and law is not unlike:
-        guarantees.assert_not_super_uniform(
-            p_values(best_shard if law is normal else fair_coins, law, r), LEVELS, budget
-        )
+@pytest.mark.guarantee(checks=4 * 3 + 3)
+@pytest.mark.parametrize(("laws", "r"), [((normal, integers), 1), ((normal, left_skewed, integers, unlike), 6)])
+def test_bets_may_be_stopped_at_any_draw(laws, r, budget):
+    twins = {normal: best_shard, left_skewed: fair_coins, integers: strict_ties} if r == 6 else {}
+    found, *broken = p_values(laws, r, bets_at_every_draw, *twins.values())
+    for p in found:
+        guarantees.assert_super_uniform(p, LEVELS, budget)
+    for law, p in zip(twins, broken, strict=True):
+        guarantees.assert_not_super_uniform(p[laws.index(law)], LEVELS, budget)
 
 
 @pytest.mark.guarantee(checks=2 * 2)
-@pytest.mark.parametrize("law", [normal, integers])
-def test_the_e_value_has_mean_at_most_one_at_a_draw_fixed_beforehand(law, budget):
+def test_the_e_value_has_mean_at_most_one_at_a_draw_fixed_beforehand(budget):
     """Its logarithm is cut at log 50 to bound the mean; without ties and cut it would be 1 for one shard."""
 
-    def one(key, *, tolerance=None):
-        values = law(key, (4, 9))
-        log_e = betting.e_process(sequential.exceedances(values[:, 0], values[:, 1:], tolerance=tolerance)).log_e[-1]
+    def cut(log_e):
         return jnp.exp(jnp.minimum(log_e, jnp.log(50.0))) / 50
 
-    guarantees.assert_at_most(guarantees.simulate(one, seed=0), 1 / 50, budget)
-
-    def broken(key):
-        values = law(key, (4, 9))
+    def of(values):
+        right = betting.e_process(sequential.exceedances(values[:, 0], values[:, 1:])).log_e[-1]
         counts = sequential.exceedances(values[:, 0], values[:, 1:], tolerance=-1e-6)
-        log_e = betting.log_urn_bet(counts.shards[:, -1], counts.shard_draws[:, -1], 0.3, 4.0, horizon=8)
-        return jnp.exp(jnp.minimum(jnp.max(log_e), jnp.log(50.0))) / 50
+        broken = betting.log_urn_bet(counts.shards[:, -1], counts.shard_draws[:, -1], 0.3, 4.0, horizon=8)
+        return cut(right), cut(jnp.max(broken))
 
-    guarantees.assert_exceeds(guarantees.simulate(broken, seed=0), 1 / 50, budget)
+    def one(key):
+        right, broken = jax.vmap(of)(jnp.stack([law(key, (4, 9)) for law in (normal, integers)]))
+        return list(right), list(broken)
+
+    for right, broken in zip(*guarantees.simulate(one, seed=0), strict=True):
+        guarantees.assert_at_most(right, 1 / 50, budget)
+        guarantees.assert_exceeds(broken, 1 / 50, budget)
 
 
 def at_every_look(canonical, shuffled, key):
@@ -132,9 +131,11 @@ def at_every_look(canonical, shuffled, key):
 @pytest.mark.slow("long")
 def test_spending_may_be_stopped_at_any_look(law, test, budget):
     rule = by_call("spending", test=test, looks=LOOKS, num_draws=59)
-    guarantees.assert_super_uniform(p_values(rule, law, 6), LEVELS, budget)
-    if law is normal:
-        guarantees.assert_not_super_uniform(p_values(at_every_look, law, 6), LEVELS, budget)
+    twins = [at_every_look] if law is normal else []
+    (p,), *broken = p_values((law,), 6, rule, *twins)
+    guarantees.assert_super_uniform(p, LEVELS, budget)
+    for (twin,) in broken:
+        guarantees.assert_not_super_uniform(twin, LEVELS, budget)
 
 
 def whole_level_to_every_look(canonical, shuffled, key):
@@ -144,17 +145,18 @@ def whole_level_to_every_look(canonical, shuffled, key):
 
 
 @pytest.mark.guarantee(checks=3 * 3 + 3)
-@pytest.mark.parametrize("law", [normal, integers, unlike])
-def test_besag_clifford_at_a_horizon_fixed_beforehand(law, budget):
+def test_besag_clifford_at_a_horizon_fixed_beforehand(budget):
     rule = by_call("besag_clifford", looks=(19,), num_exceedances=4)
-    guarantees.assert_super_uniform(p_values(rule, law, 3, draws=19), LEVELS, budget)
-    guarantees.assert_not_super_uniform(p_values(whole_level_to_every_look, law, 3, draws=19), LEVELS, budget)
+    found = p_values((normal, integers, unlike), 3, rule, whole_level_to_every_look, draws=19)
+    for p, broken in zip(*found, strict=True):
+        guarantees.assert_super_uniform(p, LEVELS, budget)
+        guarantees.assert_not_super_uniform(broken, LEVELS, budget)
 
 
 @pytest.mark.guarantee(checks=2 * 3)
 def test_besag_clifford_is_exact_without_ties(budget):
     """P(p <= h/l) = h/l where it stops at h exceedances, and (1 + x)/(1 + b) at the horizon."""
-    p = p_values(by_call("besag_clifford", looks=(19,), num_exceedances=4), normal, 2, draws=19)
+    ((p,),) = p_values((normal,), 2, by_call("besag_clifford", looks=(19,), num_exceedances=4), draws=19)
     for t in (1 / 20, 4 / 16, 4 / 5):
         guarantees.assert_equals((p <= t * (1 + 1e-6)), t, budget)
 
@@ -162,10 +164,11 @@ def test_besag_clifford_is_exact_without_ties(budget):
 def test_stopping_costs_no_power_on_clear_cases():
     """Every rule but Besag and Clifford's finds shards planted two standard deviations high with one shuffle."""
 
-    def one(key, rule):
-        values = jax.random.normal(key, (50, 2))
-        return jnp.min(rule(values[:, 0] + 2, values[:, 1:], key))
+    rules = by_call("e_process", horizon=50), by_call("spending", test="rank_sum", horizon=50)
 
-    for rule in (by_call("e_process", horizon=50), by_call("spending", test="rank_sum", horizon=50)):
-        p = runner.simulate(lambda key, rule=rule: one(key, rule), seed=0, repetitions=500, batch=500)
+    def one(key):
+        values = jax.random.normal(key, (50, 2))
+        return [jnp.min(rule(values[:, 0] + 2, values[:, 1:], key)) for rule in rules]
+
+    for p in runner.simulate(one, seed=0, repetitions=500, batch=500):
         assert np.mean(p <= 1e-3) == 1

@@ -158,7 +158,7 @@ def test_wrong_calibration_items_score_like_clean_ones():
 
 
 def test_validation_items_are_labelled_and_of_the_same_laws():
-    sample = drawn(td4eval.Mislabelled(num_calibration=4_000))
+    sample = drawn(td4eval.Mislabelled(num_calibration=4_000, num_tests=4_000))
     validation, clean = np.asarray(sample.extra["validation"]), np.asarray(sample.extra["validation_target"])
     assert np.array_equal(validation[:, ~clean], sample.calibration)
     assert np.allclose(validation[:, clean].mean(axis=1), td4eval.SIGNALS, atol=0.1)

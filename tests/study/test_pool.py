@@ -178,7 +178,7 @@ def test_order_of_wide_integers_is_kept():
     """Scores that single precision cannot tell apart."""
     huge = 2**60 + np.argsort(np.argsort(SCORES, kind="stable"))
     plain = np.argsort(np.argsort(SCORES, kind="stable"))
-    options = {"alphas": ALPHAS, "repetitions": 300, "key": jax.random.key(3)}
+    options = {**ONE, "repetitions": 300, "key": jax.random.key(3)}
     a, b = (tdd.study.resample(scores, MEMBER, **options) for scores in (huge, plain))
     np.testing.assert_array_equal(numbers(a), numbers(b))
 

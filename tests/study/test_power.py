@@ -181,7 +181,7 @@ def test_the_search_on_a_known_curve():
 
 
 def test_the_smallest_share_lies_on_the_curve():
-    found = plan(auc=0.97, member_share=[0.25], search=True, repetitions=2_048, power=0.6, detection=0.7)
+    found = plan(auc=0.97, member_share=[0.25], search=True, repetitions=256, power=0.6, detection=0.7)
     assert [row["criterion"] for row in found.smallest] == ["power", "power", "any_true", "any_true"]
     by_place = {(row["num_targets"], row["alpha"]): row for row in found.curve}
     for row in found.smallest:
@@ -189,7 +189,7 @@ def test_the_smallest_share_lies_on_the_curve():
         assert at[row["criterion"]] == row["value"] >= row["wanted"]
         assert row["target_share"] == row["member_share"] == row["num_targets"] / 40
         assert row["target_share_low"] <= row["target_share"] <= row["target_share_high"]
-        below = plan(auc=0.97, member_share=[(row["num_targets"] - 1) / 40], repetitions=2_048).rows
+        below = plan(auc=0.97, member_share=[(row["num_targets"] - 1) / 40], repetitions=256).rows
         assert next(x for x in below if x["alpha"] == row["alpha"])[row["criterion"]] < row["wanted"]
         assert row["reason"] == ""
 
