@@ -238,6 +238,7 @@ def test_help(command):
     assert "--help" in done.stdout
 
 
+@pytest.mark.usefixtures("computed_bounds")
 @pytest.mark.slow("training")
 def test_demo_reports_against_the_truth(capsys):
     status, out = run("demo", "--json", "-q", capsys=capsys)

@@ -131,7 +131,12 @@ def test_what_jax_stops_for_is_named(monkeypatch):
     [
         ("JAX_PLATFORMS", "cpu,foo", "Unable to initialize backend 'foo'.*; set JAX_PLATFORMS=cpu, or leave it unset"),
         ("JAX_DEFAULT_DEVICE", "x", "JAX stops for it; leave JAX_DEFAULT_DEVICE unset"),
-        ("JAX_PLATFORMS", "foo", "Unable to initialize backend 'foo'.*; set JAX_PLATFORMS=cpu, or leave it unset"),
+        pytest.param(
+            "JAX_PLATFORMS",
+            "foo",
+            "Unable to initialize backend 'foo'.*; set JAX_PLATFORMS=cpu, or leave it unset",
+            marks=pytest.mark.slow("grid"),
+        ),
         ("JAX_ENABLE_X64", "maybe", "JAX knows no such value; leave JAX_ENABLE_X64 unset"),
     ],
 )

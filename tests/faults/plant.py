@@ -19,6 +19,7 @@ import ast
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -362,11 +363,13 @@ def _problems(fault: Fault) -> Iterator[str]:
     sound = path.read_text("utf-8")
     if (count := sound.count(fault.old)) != 1:
         yield f"its snippet occurs {count} times in {fault.file}"
-    planted = sound.replace(fault.old, fault.new)
+    before = _around(sound, fault.old) if count == 1 else sound
+    planted = before.replace(fault.old, fault.new)
     try:
-        if ast.dump(ast.parse(planted)) == ast.dump(ast.parse(sound)):
+        tree = ast.parse(planted)
+        if ast.dump(tree) == ast.dump(ast.parse(before)):
             yield "it changes nothing"
-        compile(planted, fault.file, "exec")
+        compile(tree, fault.file, "exec")
     except SyntaxError as error:
         yield f"it cannot be compiled: {error}"
     if not fault.tests:
@@ -376,17 +379,36 @@ def _problems(fault: Fault) -> Iterator[str]:
             yield f"there is no test {test}"
 
 
+def _around(text: str, snippet: str) -> str:
+    """The top-level statements of a text in which a snippet lies, with the lines before them."""
+    start = text.index(snippet)
+    first, last = text.count("\n", 0, start), text.count("\n", 0, start + len(snippet))
+    ends = _ends_of_statements(text)
+    begin = max((end for end in ends if end <= first), default=0)
+    end = min((end for end in ends if end > last), default=None)
+    return "\n".join(text.split("\n")[begin:end])
+
+
+@functools.cache
+def _ends_of_statements(text: str) -> tuple[int, ...]:
+    """How many lines there are up to the end of each top-level statement."""
+    return tuple(node.end_lineno or 0 for node in ast.parse(text).body)
+
+
 def _exists(test: str) -> bool:
     """Whether the file and the function of a test are there; which parameters it has is not looked at."""
     place, _, name = test.partition("::")
     path = ROOT / place
     if not name:
         return path.exists()
-    if not path.is_file():
-        return False
-    wanted = name.partition("[")[0].rpartition("::")[2]
+    return path.is_file() and name.partition("[")[0].rpartition("::")[2] in _functions(path)
+
+
+@functools.cache
+def _functions(path: pathlib.Path) -> frozenset[str]:
+    """The names of all functions of a file."""
     nodes = ast.walk(ast.parse(path.read_text("utf-8")))
-    return any(isinstance(node, ast.FunctionDef) and node.name == wanted for node in nodes)
+    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef))
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

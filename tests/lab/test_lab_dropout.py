@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from decoder_specs import perturbed_params
 
 from tdd import InputError
 from tdd.lab.corpus import generate
@@ -14,7 +15,7 @@ from tdd.lab.step import Weights, token_losses
 from tdd.lab.tokens import train_tokenizer
 from tdd.lab.train import TrainConfig, evaluation_loss, train
 from tdd.models import decoder
-from tdd.models.decoder import Noise, hidden, init_params
+from tdd.models.decoder import Noise, hidden
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel
@@ -29,7 +30,7 @@ TOKENS = jnp.asarray(np.random.default_rng(1).integers(0, 300, (3, 9)), jnp.int3
 
 @pytest.fixture(scope="module")
 def start():
-    return jax.jit(init_params, static_argnums=0)(SPEC, jax.random.key(0))
+    return perturbed_params(SPEC, spread=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +102,9 @@ def commonest(row):
 def test_the_stream_drops_embedded_tokens(start):
     """Without layers' contributions, what is normed is the embedded tokens with some entries 0, the others larger."""
     silent = jax.tree.map(jnp.zeros_like, start["layers"])
-    params = {**start, "layers": silent}
-    seen = np.asarray(hidden(SPEC, params, TOKENS, noise=Noise(jax.random.key(8), stream=0.5)), np.float64)
+    params = {**start, "layers": silent, "final_norm": {"scale": np.ones(16), "bias": np.zeros(16)}}
+    states = jax.jit(lambda params, key: hidden(SPEC, params, TOKENS, noise=Noise(key, stream=0.5)))
+    seen = np.asarray(states(params, jax.random.key(8)), np.float64)
     table = start["embedding"]
     stream = (
         np.asarray(table["tokens"], np.float64)[np.asarray(TOKENS)] + np.asarray(table["positions"])[: TOKENS.shape[1]]
@@ -117,27 +119,47 @@ def test_the_stream_drops_embedded_tokens(start):
     assert 0.3 < kept.mean() < 0.7
 
 
-@pytest.mark.parametrize("remat", [False, True])
-def test_gradients_reach_the_factors(start, factors, remat):
-    weights = Weights(LORA, remat=remat, dropout=0.1)
-    mask = jnp.ones(TOKENS.shape, bool).at[:, 0].set(False)
+MASK = np.arange(TOKENS.shape[1]) > np.zeros((TOKENS.shape[0], 1))
 
-    def loss(trained, key):
-        return weights.losses(LM, start, trained, TOKENS, mask, key).sum()
+
+@pytest.fixture(scope="module")
+def undropped(start, factors):
+    """Losses without dropout: those of the merged model."""
+
+    @jax.jit
+    def losses(start, factors):
+        plain = Weights(dataclasses.replace(LORA, dropout=0.0)).losses(LM, start, factors, TOKENS, MASK, None)
+        return plain, token_losses(LM, merge(LORA, start, factors), TOKENS, MASK)
+
+    plain, merged = losses(start, factors)
+    np.testing.assert_array_equal(plain, merged)
+    return plain
+
+
+@pytest.mark.parametrize("remat", [pytest.param(False, marks=pytest.mark.slow("grid")), True])
+def test_gradients_reach_the_factors(start, factors, undropped, remat):
+    weights = Weights(LORA, remat=remat, dropout=0.1)
+
+    @jax.jit
+    def differentiated(trained, key):
+        def loss(trained):
+            losses = weights.losses(LM, start, trained, TOKENS, MASK, key)
+            return losses.sum(), losses
+
+        return jax.value_and_grad(loss, has_aux=True)(trained)
 
     key = jax.random.key(6)
-    gradient = jax.jit(jax.grad(loss))(factors, key)
-    loss = jax.jit(loss)
-    assert all(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(gradient))
+    (_, losses), gradient = differentiated(factors, key)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradient))
     name, step = "layers/qkv", 1e-2
     at = (0, 3, 1)
-    moved = [{**factors, name: {**factors[name], "a": factors[name]["a"].at[at].add(d)}} for d in (step, -step)]
-    slope = (loss(moved[0], key) - loss(moved[1], key)) / (2 * step)
+    moved = [jax.tree.map(np.array, factors) for _ in range(2)]
+    moved[0][name]["a"][at] += step
+    moved[1][name]["a"][at] -= step
+    higher, lower = (differentiated(one, key)[0][0] for one in moved)
+    slope = (higher - lower) / (2 * step)
     assert float(gradient[name]["a"][at]) == pytest.approx(float(slope), rel=0.05, abs=0.02)
-    plain = Weights(dataclasses.replace(LORA, dropout=0.0)).losses(LM, start, factors, TOKENS, mask, None)
-    merged = token_losses(LM, merge(LORA, start, factors), TOKENS, mask)
-    np.testing.assert_array_equal(plain, merged)
-    assert np.abs(weights.losses(LM, start, factors, TOKENS, mask, key) - plain).max() > 1e-3
+    assert np.abs(losses - undropped).max() > 1e-3
 
 
 MODES = {"lora": ({}, LORA), "both": ({"dropout": 0.2, "accumulate": 2}, LORA), "all": ({"dropout": 0.2}, None)}
@@ -169,11 +191,10 @@ def test_a_run_follows_from_its_seed_and_continues_with_the_same_bits(tokenizer,
 
 def test_steps_differ(tokenizer, start):
     """With a learning rate of 0 and one text only what is dropped changes from one step to the next."""
-    config = dataclasses.replace(CONFIG, learning_rate=0.0, batch_size=1, epochs=3)
-    dropped = train(LM, start, tokenizer, TEXTS[:1], config=dataclasses.replace(config, dropout=0.4))
+    config = dataclasses.replace(CONFIG, learning_rate=0.0, batch_size=1, epochs=3, dropout=0.4)
+    dropped = train(LM, start, tokenizer, TEXTS[:1], config=config)
     assert len({line["loss"] for line in dropped.history}) == 3
-    plain = train(LM, start, tokenizer, TEXTS[:1], config=config)
-    assert len({line["loss"] for line in plain.history}) == 1
+    jax.tree.map(np.testing.assert_array_equal, dropped.params, start)
 
 
 def test_what_cannot_be_dropped_is_refused(tokenizer, start):

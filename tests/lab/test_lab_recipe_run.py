@@ -162,7 +162,7 @@ class TestGoingOn:
         with pytest.raises(InputError, match="another recipe"):
             run_recipe(recipe_of("members", seed=6), runs["members"].folder)
         pool = tmp_path / "pool.jsonl"
-        lines = [json.dumps({"text": f"text number {index} of the pool"}) + "\n" for index in range(14)]
+        lines = [json.dumps({"text": f"text number {index} of the pool, " * 8}) + "\n" for index in range(14)]
         pool.write_text("".join(lines))
         recipe = recipe_of("members", corpus={"file": str(pool)})
         run = run_recipe(recipe, tmp_path / "out")

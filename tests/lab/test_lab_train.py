@@ -8,6 +8,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from decoder_specs import perturbed_params
 
 from tdd import InputError
 from tdd.lab.corpus import generate
@@ -15,7 +16,6 @@ from tdd.lab.state import CHECKPOINT_FOLDER
 from tdd.lab.tokens import train_tokenizer
 from tdd.lab.train import TrainConfig, evaluation_loss, train
 from tdd.models import checkpoint
-from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.records import LanguageModel
@@ -47,7 +47,7 @@ def lm():
 
 @pytest.fixture(scope="module")
 def start(lm):
-    return jax.jit(init_params, static_argnums=0)(lm.spec, jax.random.key(0))
+    return perturbed_params(lm.spec, spread=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -162,18 +162,18 @@ def test_smaller_dtype_on_disk(lm, start, tokenizer, uninterrupted, tmp_path):
     assert_identical(params, jax.tree.map(lambda leaf: leaf.astype("bfloat16"), uninterrupted.params))
 
 
-def test_any_model_can_be_trained_in_memory(tokenizer):
-    def logits(params, tokens):
-        return params["table"][tokens]
+BIGRAM = LanguageModel("bigram", 400, None, lambda params, tokens: params["table"][tokens])
 
-    bigram = LanguageModel("bigram", 400, None, logits)
+
+def test_any_model_can_be_trained_in_memory(tokenizer):
     config = TrainConfig(epochs=8, batch_size=8, num_buckets=1, learning_rate=0.3, weight_decay=0.0)
-    trained = train(bigram, {"table": np.zeros((400, 400))}, tokenizer, TEXTS, config=config)
+    trained = train(BIGRAM, {"table": np.zeros((400, 400))}, tokenizer, TEXTS, config=config)
     assert trained.history[-1]["loss"] < trained.history[0]["loss"] / 2
 
 
-def test_a_text_of_one_bucket_and_a_batch_larger_than_the_corpus(lm, start, tokenizer):
-    result = train(lm, start, tokenizer, TEXTS[:1], config=TrainConfig(epochs=2, batch_size=3))
+def test_a_text_of_one_bucket_and_a_batch_larger_than_the_corpus(tokenizer):
+    config = TrainConfig(epochs=2, batch_size=3)
+    result = train(BIGRAM, {"table": np.zeros((400, 400))}, tokenizer, TEXTS[:1], config=config)
     assert [line["step"] for line in result.history] == [1, 2]
     assert np.isfinite(result.history[-1]["loss"])
 

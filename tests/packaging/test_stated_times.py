@@ -34,9 +34,12 @@ def stated(text):
 
 def docstrings(source):
     """Every string that stands alone: docstrings, and descriptions below constants."""
-    for node in ast.walk(ast.parse(source)):
+    nodes = [ast.parse(source)]
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.value
+        nodes += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
 
 
 def pages(parser):

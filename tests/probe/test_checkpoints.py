@@ -120,16 +120,12 @@ def test_an_interrupted_run_continues_and_names_its_checkpoints(leaking, clean, 
         over_checkpoints(clean, SUSPECTS, REFERENCES, out=tmp_path / "run", **OPTIONS)
 
 
-def test_how_to_run_as_a_value_or_as_keywords(leaking):
-    given = leaking[:2], SUSPECTS, REFERENCES
-    how = tdd.Run(device="cpu", max_length=12, long_texts="truncate", token_budget=256)
-    by_value, mixed, long = (
-        over_checkpoints(*given, **OPTIONS, **options)
-        for options in ({"run": how}, {"run": how, "token_budget": 512}, {"run": how, "max_length": 64})
-    )
-    assert (by_value.options.max_length, by_value.options.token_budget) == (12, 256)
-    assert mixed.options.token_budget == 512
-    for near, far in zip(by_value.history, long.history, strict=True):
+def test_how_to_run_as_a_value_or_as_keywords(leaking, whole):
+    """Keywords stand in the place of the value's fields."""
+    how = tdd.Run(device="cpu", max_length=64, long_texts="truncate", token_budget=256)
+    short = over_checkpoints(leaking[:2], SUSPECTS, REFERENCES, **OPTIONS, run=how, max_length=12)
+    assert (short.options.max_length, short.options.token_budget) == (12, 256)
+    for near, far in zip(short.history, whole.history[:2], strict=True):
         assert np.abs(near.result.suspect_scores - far.result.suspect_scores).max() > 1e-3
 
 

@@ -117,7 +117,8 @@ def test_parameters_in_bfloat16():
 def losses(params, rows=None):
     """Mean of -log p over all tokens but the first of rows of one length, in float64."""
     tokens = np.stack(token_rows(44) if rows is None else rows)
-    logits = np.asarray(reference_hidden(params, tokens), np.float64)[:, :-1] @ np.asarray(params["head"], np.float64)
+    hidden = np.asarray(jax.jit(reference_hidden)(params, tokens), np.float64)
+    logits = hidden[:, :-1] @ np.asarray(params["head"], np.float64)
     target = np.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
     return (np.logaddexp.reduce(logits, -1) - target).mean(1)
 

@@ -1,5 +1,7 @@
 """The guard on the order of the stream: equal to ranks and bets written down in NumPy, whole or in batches."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,10 +51,23 @@ def stream(kind, seed=0, length=60):
     }[kind]
 
 
+@functools.cache
+def guard_against(against):
+    guard = OrderGuard(alpha=0.1, against=against, memory=MEMORY, seed=3)
+    guard.fresh = guard.state_dict()
+    return guard
+
+
+def anew(guard):
+    """The same guard, and its compiled programs, before the first batch."""
+    guard.load_state_dict(guard.fresh)
+    return guard
+
+
 @pytest.mark.parametrize("kind", ["shuffled", "ties", "sorted", "blocks"])
 @pytest.mark.parametrize("against", ["stream", "batch"])
 def test_as_ranks_and_bets_in_numpy(kind, against):
-    values, guard = stream(kind), OrderGuard(alpha=0.1, against=against, memory=MEMORY, seed=3)
+    values, guard = stream(kind), anew(guard_against(against))
     restart = range(0, 60, 12) if against == "batch" else ()
     p, wealth, crossed = slow(values, jax.random.key(3), 0.1, restart=restart)
     state, got = guard.init(), []
@@ -71,9 +86,10 @@ def test_as_ranks_and_bets_in_numpy(kind, against):
 
 
 def test_streams_that_are_not_shuffled_are_noticed_and_a_shuffled_one_is_not():
-    alarms = {}
+    alarms, guard = {}, OrderGuard(alpha=0.01, memory=256)
+    guard.fresh = guard.state_dict()
     for kind in ("shuffled", "ties", "sorted", "blocks"):
-        guard = OrderGuard(alpha=0.01, memory=256)
+        anew(guard)
         for step, batch in enumerate(stream(kind, length=600).reshape(10, 60)):
             guard(step, batch)
         alarms[kind] = guard.first_alarm
@@ -110,18 +126,18 @@ def test_what_is_masked_or_nan_takes_no_place():
 
 def test_a_restarted_run_goes_on():
     values = stream("blocks").reshape(6, 10)
-    whole, first, again = (OrderGuard(alpha=0.2, memory=MEMORY) for _ in range(3))
+    whole, again = (OrderGuard(alpha=0.2, memory=MEMORY) for _ in range(2))
     for step, batch in enumerate(values):
+        if step == 3:
+            saved = whole.state_dict()
         whole(step, batch)
-        if step < 3:
-            first(step, batch)
     with jax.default_prng_impl("rbg"):  # the state says what its key is of
-        again.load_state_dict(first.state_dict())
+        again.load_state_dict(saved)
     for step in range(3, 6):
         again(step, values[step])
     assert again.history == whole.history
     with pytest.raises(InputError, match="memory is 16, this guard's is 4"):
-        OrderGuard(alpha=0.2, memory=4).load_state_dict(first.state_dict())
+        OrderGuard(alpha=0.2, memory=4).load_state_dict(saved)
 
 
 def test_one_trace_for_many_batches():

@@ -57,6 +57,7 @@ def test_nothing_comes_from_outside():
     assert not re.search(r"url\(|@import|https?:", page)
 
 
+@pytest.mark.usefixtures("pictures")
 def test_headings_tables_and_pictures_can_be_read_aloud():
     from matplotlib.figure import Figure as Drawing
 

@@ -112,8 +112,7 @@ def test_the_report_of_canonical_order(order):
     assert "none" in line_of(text, "50", "exact", "extrapolated")
     assert (
         "Power 0.8 with the test 't' at α = 0.05 needs 50 shards with 20 shuffles (or documents with private versions)"
-        ": 1,050 model calls, 105,000 tokens."
-        in text
+        ": 1,050 model calls, 105,000 tokens." in text
     )
     assert "No setting here gives the test 'exact' at α = 0.05 power 0.8." in text
     assert "mean 0.71, median 0.68" in text

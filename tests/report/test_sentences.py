@@ -59,17 +59,22 @@ def unbacked(printed):
     return wrong, set(backed) - used
 
 
-def test_every_sentence_has_its_entry():
+@pytest.fixture(scope="module")
+def printed():
+    return [*printed_sentences.printed()]
+
+
+def test_every_sentence_has_its_entry(printed):
     """A new sentence: its scope and first words under what backs it in BACKED, or one more in FACTS."""
-    wrong, unused = unbacked(printed_sentences.printed())
+    wrong, unused = unbacked(printed)
     assert not wrong
     assert not unused, "entries of sentences that are gone"
 
 
-def test_a_new_sentence_is_noticed():
+def test_a_new_sentence_is_noticed(printed):
     new = "audit/assemble.py:_outcome", "The model has certainly seen {} of these."
-    assert new[1] in unbacked([*printed_sentences.printed(), new])[0][new[0]]
-    gone = [pair for pair in printed_sentences.printed() if pair[0] != "report/audit.py:_bounds"]
+    assert new[1] in unbacked([*printed, new])[0][new[0]]
+    gone = [pair for pair in printed if pair[0] != "report/audit.py:_bounds"]
     assert any(scope == "report/audit.py:_bounds" for scope, _ in unbacked(gone)[1])
 
 

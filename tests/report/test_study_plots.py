@@ -1,6 +1,7 @@
 """Figures of studies: readable without colour, nothing cut off, the same bytes every time."""
 
 import dataclasses
+import functools
 
 import matplotlib
 import numpy as np
@@ -85,11 +86,14 @@ EXAMPLES = {
 }
 
 
-def drawn(name):
+def drawn_anew(name):
     if name in EXAMPLES:
         return studies.draw_example(EXAMPLES[name])
     data, figure = FIGURES[name]
     return studies.draw(data, figure, title="a title", caption="the design")
+
+
+drawn = functools.cache(drawn_anew)  # for tests that look at it only
 
 
 def caption_of(page):
@@ -104,7 +108,7 @@ def axes_of(drawn_sheet):
 @pytest.mark.parametrize(("name", "kind"), [("levels", "svg"), ("envelope", "svg"), ("bars", "png")])
 def test_files_are_the_same_every_time(name, kind, tmp_path):
     before = dict(matplotlib.rcParams)
-    first, second = (sheet.save(drawn(name), tmp_path / f"{i}.{kind}").read_bytes() for i in range(2))
+    first, second = (sheet.save(drawn_anew(name), tmp_path / f"{i}.{kind}").read_bytes() for i in range(2))
     assert first == second
     assert first[:4] == (b"\x89PNG" if kind == "png" else b"<?xm")
     assert b"<dc:date>" not in first

@@ -96,6 +96,7 @@ def test_a_study_without_a_name_has_a_table_and_a_figure():
     assert len(figure.draw().axes) == 6  # FDR, power and Hamming distance of two cells
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_result_of_other_hands(tmp_path):
     """A name that no study has, no time, one repetition, a grid of arrays: shown, saved, read and shown again."""
     nan = np.full((2, 1, 2), np.nan)
