@@ -1148,8 +1148,8 @@ AUDIT = (
     Fault(
         "preparation: what was not tested is not said",
         "tdd/audit/assemble.py",
-        "return untested + _of_set",
-        "return _of_set",
+        "return untested + of_set",
+        "return of_set",
         ("tests/audit/test_preparation.py",),
     ),
     Fault(
