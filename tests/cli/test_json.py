@@ -41,6 +41,7 @@ def folder(tmp_path_factory):
     write_t5(place / "t5")
     dump = [json.dumps({"id": i, "token_logprobs": [-1.0, -2.0]}) for i in "ab"]
     (place / "dump.jsonl").write_text("\n".join(dump))
+    (place / "orders.csv").write_text("canonical,shuffle_1,shuffle_2\n-1,-2,-3\n-2,-1,-4\n")
     return place
 
 
@@ -48,6 +49,7 @@ COMMANDS = {
     "select": "select scores.csv --score loss --alpha 0.5",
     "select --results": "select scores.csv --method td4eval --score loss --results a,b --alpha 0.5",
     "exchange": "exchange model texts.jsonl --shards 4 --shuffles 4",
+    "exchange --log-probs": "exchange --log-probs orders.csv",
     "score": "score model texts.jsonl --score loss --out scored.csv",
     "score-logprobs": "score-logprobs dump.jsonl --score loss --out dumped.csv",
     "paraphrase": "paraphrase texts.jsonl --model t5 --max-tokens 4 --sentence-words 1000 --out written",
