@@ -142,11 +142,11 @@ def test_infinite_scores(bad):
 
 
 def test_score_names():
-    assert "scores=; columns left: loss, label, book" in message(frame())
+    assert "(--score); columns left: loss, label, book" in message(frame())
     assert "no score column 'los'; columns found: id, role, loss" in message(frame(), scores=["loss", "los"])
     assert "'role' is used for ids, roles, labels or groups" in message(frame(), scores="role")
     assert "'loss' is named twice" in message(frame(), scores=["loss", "loss"])
-    assert "scores= is empty" in message(frame(), scores=())
+    assert "no score column is named" in message(frame(), scores=())
 
 
 def test_roles_and_fields():

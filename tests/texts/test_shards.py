@@ -169,7 +169,7 @@ def test_mimirs_files(tmp_path):
     assert load_texts(lines).texts == TEXTS
     both = tmp_path / "both.json"
     both.write_text(json.dumps({"member": TEXTS[:2], "nonmember": TEXTS[2:]}))
-    assert "fields found: member, nonmember; name it with text_field=" in message(both)
+    assert "fields found: member, nonmember; name it with text_field (--text-field)" in message(both)
     assert load_texts(both, text_field="nonmember").texts == TEXTS[2:]
     both.write_text(json.dumps({"member": TEXTS[:3], "nonmember": TEXTS[3:]}))
     assert "the lists member (3), nonmember (1) have different lengths" in message(both)
