@@ -14,21 +14,26 @@ def found(calibration, candidates, null="nonmember", **more):
     return direction(Evidence(calibration, candidates, names=("s",), **more), null)
 
 
-def warnings(scores, method, **options):
-    rows = [{"role": role, "s": value} for role, values in scores.items() for value in values]
-    run = tdd.select(rows, role_field="role", alpha=0.1, method=method, score="s", **options).run
-    return [warning for warning in run["warnings"] if warning.startswith("by s candidates look")]
-
-
-@pytest.mark.parametrize("method", ["ptdi", "td4eval"])
-def test_a_reversed_score_is_named(method):
+def test_a_reversed_score_is_named():
     """The same numbers are right under the other null, whose known items are members."""
-    scores = {"calibration": RNG.normal(size=100), "candidate": RNG.normal(1.5, size=100)}
-    higher = method == "td4eval"
-    (warning,) = warnings(scores, method, higher_is_member="s" if higher else ())
-    assert f"look {'more' if higher else 'less'} like members" in warning
-    assert "--higher-is-member" in warning
-    assert not warnings(scores, method, higher_is_member=() if higher else "s")
+    calibration, candidates = RNG.normal(size=100), RNG.normal(1.5, size=100)
+    assert (
+        "s candidates look less like members than the known non-members (in" in found(calibration, candidates).warning
+    )
+    assert "s candidates look more like members" in found(-calibration, -candidates, "member").warning
+    assert found(calibration, candidates, "member") is found(-calibration, -candidates) is None
+
+
+def test_the_warning_of_a_run():
+    roles = {"calibration": np.arange(20.0), "candidate": np.arange(20.0) + 15}
+    rows = [{"role": role, "s": value} for role, values in roles.items() for value in values]
+
+    def warnings(**options):
+        run = tdd.select(rows, role_field="role", alpha=0.1, **options).run
+        return [warning for warning in run["warnings"] if "if higher values mean a member, say so" in warning]
+
+    assert len(warnings()) == 1
+    assert not warnings(higher_is_member="s")
 
 
 def test_what_cannot_tell_is_left_out():
