@@ -15,6 +15,7 @@ LARGE = 2**22
 MOST_FIELDS = 10_000
 """Most columns of a table; Arrow needs kilobytes for each of them, however few rows there are."""
 
+SEPARATOR_ROW = ["sep=", ""]  # the first line, "sep=,", by which Excel is told what separates the columns
 _MARK = b"\xef\xbb\xbf"
 _SEPARATORS = np.frombuffer(b",\r\n", np.uint8)
 _DECIMAL = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
@@ -39,7 +40,7 @@ def lines(content: str) -> Iterator[str]:
 def read_plain_csv(data: bytes) -> dict[str, StringColumn] | None:
     """Columns by their names, one row a line from the second on; None where only the strict reader can tell.
 
-    That is the case where there are more than 10,000 columns, a line is blank, a row is longer or shorter than the
+    That is the case where there are more than 10,000 columns, the first line is "sep=,", a line is blank, a row is longer or shorter than the
     header, a column's name is repeated, a field in quotes holds a quote or the end of a line, lines end in a carriage
     return alone, bytes are not UTF-8, or there is a NUL, or a second byte-order mark at the start of a line.
 
@@ -60,7 +61,7 @@ def read_plain_csv(data: bytes) -> dict[str, StringColumn] | None:
         header = next(csv.reader([data[:start].decode("utf-8")], strict=True), [])
     except (UnicodeDecodeError, csv.Error):
         return None
-    if not header or len(header) > MOST_FIELDS or len(set(header)) < len(header):
+    if not header or len(header) > MOST_FIELDS or len(set(header)) < len(header) or header == SEPARATOR_ROW:
         return None
     num_lines = data.count(b"\n") - data.endswith(b"\n")
     arrow: Any = pyarrow.csv

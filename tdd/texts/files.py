@@ -28,7 +28,6 @@ from tdd.validate.files import check_fetched, parse_json
 _FIELD_LIMIT = threading.Lock()
 _OF_AN_ANSWER = ("choices", "details", "meta_info", "prompt_logprobs")
 """Fields of the answer of a server, which is one record (`tdd.logprobs` has the layouts)."""
-_SEPARATOR_ROW = ["sep=", ""]  # the first line, "sep=,", by which Excel is told what separates the columns
 _OF_TABLES = ("xls", "xlsx", "ods", "dta", "sav", "sas7bdat", "rds", "rdata", "pkl", "pickle", "npy", "npz", "h5")
 
 
@@ -176,7 +175,7 @@ def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:
         try:
             start = 1
             for row in reader:
-                if row and (rows or row != _SEPARATOR_ROW):
+                if row and (rows or row != plain_csv.SEPARATOR_ROW):
                     check_fields(source, len(row))
                     rows.append(row)
                     lines.append(start)

@@ -43,7 +43,7 @@ def parse_json(text: str | bytes) -> Any:
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except json.JSONDecodeError:
-        if (text if isinstance(text, bytes) else text[: len(_POINTER)].encode()).startswith(_POINTER):
+        if text.startswith(_POINTER if isinstance(text, bytes) else _POINTER.decode()):
             raise ValueError(f"it is {_FETCH}") from None
         raise
 

@@ -199,6 +199,7 @@ def test_labels():
         ("a.jsonl", '{"text": "a"}\n\n{"text": "b"\n', "line 3 is not JSON"),
         ("a.jsonl", '{"text": "a"}\n"b"\n', "line 2 is not an object with named fields but a value of type str"),
         ("a.jsonl", "[" * 100_000, "line 1 is not JSON"),
+        ("a.jsonl", "version \ud800".encode("utf-8", "surrogatepass"), "line 1 is not UTF-8"),
         ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n', "line 2 has no text"),
         ("a.jsonl", '{"text": "a"}\n{"text": 5}\n', "text at line 2 is a value of type int, no string: 5"),
         ("a.jsonl", '\n{"text": "a"}\n{"text": " \\t"}', "text at line 3 is empty"),

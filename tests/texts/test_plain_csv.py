@@ -25,6 +25,7 @@ from tdd.validate import InputError
 
 CELLS = st.text(st.sampled_from("ab1 ,\"\n\r\0é'\ufeff\t\x1c\u2028"), max_size=4)
 HARD = [
+    b"sep=,\na,b\n1,2\n",
     b"a,b\n1,2\n\n3,4\n",
     b"a,b\r1,2\r\n",
     b"a\r\rb\n\nc\n",
