@@ -40,9 +40,10 @@ def lines(content: str) -> Iterator[str]:
 def read_plain_csv(data: bytes) -> dict[str, StringColumn] | None:
     """Columns by their names, one row a line from the second on; None where only the strict reader can tell.
 
-    That is the case where there are more than 10,000 columns, the first line is "sep=,", a line is blank, a row is longer or shorter than the
-    header, a column's name is repeated, a field in quotes holds a quote or the end of a line, lines end in a carriage
-    return alone, bytes are not UTF-8, or there is a NUL, or a second byte-order mark at the start of a line.
+    That is the case where there are more than 10,000 columns, the first line is "sep=,", a line is blank, a row is
+    longer or shorter than the header, a column's name is repeated, a field in quotes holds a quote or the end of a
+    line, lines end in a carriage return alone, bytes are not UTF-8, or there is a NUL, or a second byte-order mark at
+    the start of a line.
 
     Args:
       data: the file, without its byte-order mark.
