@@ -22,7 +22,7 @@ _LARGE = Fraction(1, 20)
 _MANY_CUT = 0.1
 _NAMED = 3
 _FEWEST = 5
-_REVERSED = 0.001
+_REVERSED, _LEAST = 0.001, 1e-300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,12 +155,13 @@ def direction(evidence: Evidence, null: Null) -> Direction | None:
         ties = np.unique(np.concatenate([known, tested]), return_counts=True)[1].astype(float)
         variance = n * m / 12 * (n + m + 1 - ((ties**3 - ties) / (n + m) / (n + m - 1)).sum())
         p_value = math.erfc((above - n * m / 2) / math.sqrt(2 * variance)) / 2 if variance > 0 else 1.0
-        if p_value <= _REVERSED:
+        if p_value <= _REVERSED / len(evidence.names):
             less, known_as = ("less", "non-members") if null == "nonmember" else ("more", "members")
             warning = (
                 f"by {name} candidates look {less} like members than the known {known_as} (in {above / n / m:.0%} of "
-                f"pairs; p = {p_value:.1g} if they are alike): if higher values mean a member, say so "
-                "(--higher-is-member); if not, the calibration items are not like the candidates"
+                f"pairs; p = {max(p_value, _LEAST):.1g} if they are alike): is its direction right? higher_is_member "
+                "is for scores whose higher values mean a member, and for no others. If it is right, the calibration "
+                "items are not like the candidates"
             )
             return Direction(name, float(above / n / m), p_value, warning)
     return None

@@ -26,7 +26,7 @@ from tdd.logprobs.statistics import (
 )
 from tdd.texts import Rows, hash_texts, paths_of, read_rows
 from tdd.texts import rows as text_checks
-from tdd.texts.samples import identified
+from tdd.texts.samples import identified, of_one_filter, request_parts
 from tdd.texts.shards import folder_files
 from tdd.validate import InputError
 
@@ -241,11 +241,16 @@ def _rows(source: Any, format: str) -> tuple[Rows, str]:
     parts = []
     for file in (one for path in paths_of(source) for one in _samples_of(path) or [path]):
         endings = {suffix.lower().lstrip(".") for suffix in pathlib.Path(file).suffixes[-2:]}
-        known = endings & {*text_checks.FORMATS, "ndjson", "pq"} or os.path.isdir(file)
+        known = endings & {*text_checks.FORMATS, "ndjson", "pq", "feather"} or os.path.isdir(file)
         parts.append(read_rows(file, format=None if known else "jsonl"))
     rows = text_checks.joined(parts) if parts else read_rows(source)
     name = _detect(rows) if format == "auto" else format
-    return (identified(parts, ("doc", "arguments", "filtered_resps")) if parts and name == "lm-eval" else rows), name
+    if name != "lm-eval":
+        return rows, name
+    asked = request_parts(rows.column("arguments")[0]) if "arguments" in rows.fields else []
+    generated = any(isinstance(part, Mapping) for parts in asked for part in parts)  # refused when answers are read
+    same = ("doc", "arguments", *(() if generated else ("filtered_resps",)))
+    return identified(parts, same) if parts else of_one_filter(rows, same), name
 
 
 def _samples_of(path: Any) -> list[pathlib.Path]:

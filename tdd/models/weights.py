@@ -65,7 +65,7 @@ def weight_files(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
             "once with torch: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder)"
         )
     advice = ""
-    if others := sorted(path.name for path in folder.glob("*.safetensors")):
+    if others := sorted({path.name for path in folder.glob("*.safetensors")} - {ADAPTER}):
         advice = (
             f"; it holds {some(others)}: rename a single file to {SINGLE}, or copy the index of several beside them"
         )

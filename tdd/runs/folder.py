@@ -400,7 +400,7 @@ def _check_marker(marker: pathlib.Path, identity: str, *, started: bool) -> None
             f"{marker} is damaged or was edited: its content does not fit its SHA-256; give another output folder"
         )
     if started and held.get("fingerprint") != identity:
-        made = f", by the command {held['command']}" if held.get("command") else ""
+        made = f", by the command {held['command'][:200]}" if isinstance(held.get("command"), str) else ""
         raise InputError(
             f"output folder {marker.parent} holds a run of other inputs or options "
             f"({held.get('summary', 'unknown')}{made}); give another folder, or remove this one"

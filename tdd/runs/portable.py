@@ -146,6 +146,7 @@ def _word(word: str, before: str) -> str:
     What follows `--out` is a path, whether or not it is there.
     """
     option, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-    is_path = (value and "--out" in (option, before)) or _exists(value)
+    of_out = any(len(one) > 2 and "--out".startswith(one) for one in (option, before))  # parsers take abbreviations
+    is_path = (value not in ("", "~") and of_out) or _exists(value)
     whole = _last(value) if is_path else ",".join(map(place_name, value.split(",")))
     return f"{option}{equals}{whole}"

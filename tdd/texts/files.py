@@ -1,8 +1,8 @@
 """Files and folders → rows.
 
-Text formats are decoded as UTF-8 (with or without a byte-order mark) and may be compressed. Lines end at a line
-feed, alone or after a carriage return: U+2028 and its kin are characters of a text. Blank lines of .jsonl and
-.csv and at the end of .txt are skipped.
+Text formats are decoded as UTF-8 (with or without a byte-order mark), or as UTF-16 with one, and may be compressed.
+Lines end at a line feed, alone or after a carriage return: U+2028 and its kin are characters of a text. Blank lines of
+.jsonl and .csv and at the end of .txt are skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from tdd.runs import plain_csv
 from tdd.runs.plain_csv import StringColumn
-from tdd.texts.rows import FORMATS, Rows, check_fields, joined, kind, one_column, shown
+from tdd.texts.rows import COMMON_TEXT_FIELDS, FORMATS, Rows, check_fields, joined, kind, one_column, shown
 from tdd.texts.shards import COMPRESSED, ENDINGS, folder_files, is_compressed
 from tdd.validate import InputError, some
 from tdd.validate.files import check_fetched, parse_json
@@ -73,7 +73,9 @@ def _read_bytes(path: pathlib.Path) -> bytes:
 
 def _decode(path: pathlib.Path, data: bytes) -> str:
     try:
-        marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not data.startswith(
+            codecs.BOM_UTF32_LE
+        )
         return data.decode("utf-16" if marked else "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
@@ -85,8 +87,8 @@ def _decode(path: pathlib.Path, data: bytes) -> str:
 def _read_jsonl(source: str, content: str) -> Rows:
     """An object or a string a line; or one JSON value over several lines, which some programs name so."""
     values, lines = [], []
-    if content.lstrip()[:1] in ("[", "{") and _is_one_value(content):
-        return _read_json(source, content)
+    if (whole := _one_value(content)) is not None:
+        return _rows_of_value(source, whole)
     for number, line in enumerate(content.split("\n"), start=1):
         if line.strip():
             values.append(_parse_json(source, f"line {number}", line))
@@ -94,34 +96,35 @@ def _read_jsonl(source: str, content: str) -> Rows:
     return _rows_of_json(source, values, lambda index: f"line {lines[index]}")
 
 
-def _is_one_value(content: str) -> bool:
-    """Whether a JSON array, or an object that goes on after its first line, is all there is."""
-    first = next(line for line in plain_csv.lines(content) if line.strip())
-    if not first.lstrip().startswith("["):
-        with contextlib.suppress(ValueError):
-            parse_json(first)
-            return False
-    try:
-        parse_json(content)
-    except ValueError:
-        return False
-    return True
+def _one_value(content: str) -> Any:
+    """A JSON array, or an object that goes on after its first line, if that is all there is; None for JSON lines."""
+    first = next((line for line in plain_csv.lines(content) if line.strip()), "").lstrip()
+    with contextlib.suppress(ValueError):
+        if first.startswith("{"):
+            with contextlib.suppress(ValueError):
+                parse_json(first)
+                return None
+        return parse_json(content) if first.startswith(("[", "{")) else None
+    return None
 
 
 def _read_json(source: str, content: str) -> Rows:
     some_rows(source, len(content.strip()))
-    value = _parse_json(source, "the content (JSON lines need format='jsonl')", content)
+    return _rows_of_value(source, _parse_json(source, "the content (JSON lines need format='jsonl')", content))
+
+
+def _rows_of_value(source: str, value: Any) -> Rows:
     if isinstance(value, dict) and "samples" in value and isinstance(value.get("eval"), dict):
         from tdd.texts.inspect_logs import rows_of_log
 
         return rows_of_log(source, value)
-    if isinstance(value, dict) and not value.keys().isdisjoint(_OF_AN_ANSWER):
-        value = [value]
     if isinstance(value, dict) and len(value) == 1:  # {"data": [...]}
         (value,) = value.values()
     if isinstance(value, dict) and value and all(isinstance(column, list) for column in value.values()):
         return _rows_of_lists(source, value)
-    if isinstance(value, dict):  # {"version": "1.1", "data": [...]}
+    if isinstance(value, dict) and not value.keys().isdisjoint(_OF_AN_ANSWER):
+        value = [value]
+    if isinstance(value, dict) and value.keys().isdisjoint(("id", "text", *COMMON_TEXT_FIELDS)):  # {"version", "data"}
         arrays = [inner for inner in value.values() if isinstance(inner, list) and inner and isinstance(inner[0], dict)]
         value = arrays[0] if len(arrays) == 1 else value
     if not isinstance(value, list):

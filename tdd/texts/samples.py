@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tdd.texts import rows as table
 from tdd.texts.rows import Rows, shown
 from tdd.validate import InputError
@@ -51,7 +53,7 @@ def identified(parts: Sequence[Rows], same: Sequence[str] = ("doc", "arguments")
     Raises:
       InputError: an item that its filters show with other values in the fields `same`.
     """
-    parts = [_of_one_filter(part, same) for part in parts]
+    parts = [of_one_filter(part, same) for part in parts]
     rows = table.joined(parts)
     names = [_NAME.fullmatch(pathlib.PurePath(part.source).name) for part in parts]
     tasks = [
@@ -66,11 +68,12 @@ def identified(parts: Sequence[Rows], same: Sequence[str] = ("doc", "arguments")
     return dataclasses.replace(rows, fields=tuple(dict.fromkeys((*rows.fields, "id"))), column=column)
 
 
-def _of_one_filter(rows: Rows, same: Sequence[str]) -> Rows:
+def of_one_filter(rows: Rows, same: Sequence[str]) -> Rows:
+    """The samples with the first filter of each item; see `identified`."""
     if not {"filter", "doc_id"} <= {*rows.fields}:
         return rows
     filters, numbers = rows.column("filter"), rows.column("doc_id")
-    compared = {name: rows.column(name) for name in same if name in rows.fields}
+    compared = {name: [*map(_in_words, rows.column(name))] for name in same if name in rows.fields}
     seen: dict[str, int] = {}
     kept = []
     for index, number in enumerate(numbers):
@@ -89,6 +92,13 @@ def _of_one_filter(rows: Rows, same: Sequence[str]) -> Rows:
         return [values[index] for index in kept]
 
     return dataclasses.replace(rows, num_rows=len(kept), column=column, place=lambda index: rows.place(kept[index]))
+
+
+def _in_words(value: Any) -> Any:
+    """Lists of words: numbers may be written as strings, and lists may be NumPy's arrays."""
+    if isinstance(value, Mapping):
+        return {key: _in_words(part) for key, part in value.items()}
+    return [*map(_in_words, value)] if isinstance(value, (list, tuple, np.ndarray)) else str(value)
 
 
 def items(rows: Rows) -> Rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import glob
 import os
 import pathlib
@@ -35,10 +34,10 @@ _FILE_NAME = re.compile(
 _LONGEST_PATH = 4096
 _SPLITS = {
     "train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation",
-    "dev": "validation", "test": "test", "testing": "test", "eval": "test", "evaluation": "test",
+    "dev": "validation", "eval": "validation", "evaluation": "validation", "test": "test", "testing": "test",
 }  # fmt: skip
 """Words for a split in the names of files and folders, as the hub's data sets have them -> the split."""
-_SPLIT = re.compile(rf"(?:^|[^a-z])({'|'.join(_SPLITS)})(?![a-z])")
+_SPLIT = re.compile(rf"(?<![A-Za-z])(?i:({'|'.join(_SPLITS)}))(?![a-z])")
 
 
 def is_compressed(data: bytes) -> bool:
@@ -137,17 +136,25 @@ def folder_files(path: pathlib.Path, format: str | None) -> list[pathlib.Path]:
 
 
 def _check_one_split(path: pathlib.Path, files: Sequence[pathlib.Path], kind: str) -> None:
-    """Refuse files whose names, or folders, are those of several splits; the name of a .txt file is that of a text."""
-    places = [file.relative_to(path) for file in files]
-    named = [_SPLIT.search((place.parent if kind == "txt" else place).as_posix().lower()) for place in places]
-    splits = collections.Counter(_SPLITS[name[1]] for name in named if name)
-    if len(splits) > 1:
-        held = ", ".join(f"{split} ({count})" for split, count in splits.items())
-        example = next(place for place, name in zip(places, named, strict=True) if name)
-        raise InputError(
-            f"{path} holds files of the splits {held} of a data set: which is meant? Give its files, such as "
-            f"{path / example}, or a pattern"
-        )
+    """Refuse files whose names differ in the word for a split alone, as train.jsonl and test.jsonl, beside numbers.
+
+    The name of a .txt file is that of a text, where the topmost folder tells the split; that of a log is a task's.
+    """
+    found: dict[str, dict[str, pathlib.Path]] = {}
+    for file in files if kind != "eval" else ():
+        place = file.relative_to(path)
+        name = place.parts[0] if kind == "txt" and len(place.parts) > 1 else place.as_posix()
+        words = _SPLIT.findall(name)
+        if len(words) == 1 and (kind != "txt" or words[0] == name):
+            rest = re.sub(r"\d+", "", _SPLIT.sub("", name))
+            found.setdefault(rest, {}).setdefault(_SPLITS[words[0].lower()], place)
+    for places in found.values():
+        if len(places) > 1:
+            raise InputError(
+                f"{path} holds the splits {' and '.join(places)} of a data set "
+                f"({', '.join(map(str, places.values()))}): which is meant? Give its files or a pattern; "
+                f"{path / '**' / ('*' + files[0].suffix)} means all"
+            )
 
 
 def _saved_files(path: pathlib.Path) -> list[pathlib.Path]:

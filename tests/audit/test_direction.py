@@ -30,7 +30,7 @@ def test_the_warning_of_a_run():
 
     def warnings(**options):
         run = tdd.select(rows, role_field="role", alpha=0.1, **options).run
-        return [warning for warning in run["warnings"] if "if higher values mean a member, say so" in warning]
+        return [warning for warning in run["warnings"] if "is its direction right?" in warning]
 
     assert len(warnings()) == 1
     assert not warnings(higher_is_member="s")
@@ -45,6 +45,16 @@ def test_what_cannot_tell_is_left_out():
     assert found(known, np.full(40, np.nan)) is None
     assert found(known, other, clusters=("a",) * 40, calibration_clusters=("b",) * 40) is None
     assert found(known, other, weights=other, calibration_weights=other) is None
+
+
+def test_the_level_is_that_of_all_scores_together():
+    """Twenty of them; the twin tests each at the level of all."""
+    drawn = RNG.normal(size=(400, 20, 60))
+    names = tuple(map(str, range(20)))
+    panels = [Evidence(one[:, :30], one[:, 30:], names=names) for one in drawn]
+    assert sum(direction(panel, "nonmember") is not None for panel in panels) <= 4  # .4 are expected, 5 are at 1e-4
+    alone = sum(any(found(a[:30], a[30:]) is not None for a in one) for one in drawn)
+    assert alone > 0
 
 
 @pytest.mark.parametrize("values", [None, 3])

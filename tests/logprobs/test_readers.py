@@ -317,13 +317,15 @@ def test_samples(responses, arguments):
 
 def test_filters_log_an_item_once_each(tmp_path):
     def line(number, name, total):
-        how = {"filter": name, "filtered_resps": [str(total)], "arguments": [["", f"text {number}"]]}
+        how = {"filter": name, "filtered_resps": [total], "arguments": [["", f"text {number}"]]}
         return {"doc_id": number, "doc": {}, "target": "", **how}
 
     def path(*lines):
         return write(tmp_path, lines, "samples_task_2026-01-02T03-04-05.jsonl")
 
-    lines = [line(number, name, -1 - number) for name in ("none", "other") for number in range(3)]
+    totals = {"none": float, "other": str}  # the same numbers
+    lines = [line(number, name, write_as(-1.0 - number)) for name, write_as in totals.items() for number in range(3)]
+    assert read(lines).sums.tolist() == [-1, -2, -3]
     assert read_log_probs(path(*lines)).sums.tolist() == [-1, -2, -3]
     with pytest.raises(InputError, match="filters 'none' and 'other', differ in filtered_resps"):
         read_log_probs(path(*lines[:5], line(2, "other", -9)))

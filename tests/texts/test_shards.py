@@ -98,21 +98,35 @@ def test_a_folder_of_several_formats_asks(shards):
 @pytest.mark.parametrize(
     ("names", "splits"),
     [
-        (("train-00000-of-00001.jsonl", "test-00000-of-00001.jsonl"), "test (1), train (1)"),
-        (("data/Train.jsonl", "data/train_socratic.jsonl", "dev.jsonl"), "train (2), validation (1)"),
-        (("train/pos/1.txt", "test/pos/1.txt"), "test (1), train (1)"),
+        (("train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl", "test-00000-of-00001.jsonl"), "test and train"),
+        (("data/Train.jsonl", "data/validation.jsonl", "readme.jsonl"), "train and validation"),
+        (("trainData.jsonl", "testData.jsonl"), "test and train"),
+        (("train/pos/1.txt", "test/pos/1.txt"), "test and train"),
     ],
 )
 def test_a_folder_of_several_splits_asks(tmp_path, names, splits):
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('{"text": "a"}')
-    assert f"the splits {splits} of a data set: which is meant?" in message(tmp_path)
+    assert f"the splits {splits} of a data set" in message(tmp_path)
+    if not names[0].endswith(".txt"):
+        assert len(load_texts(str(tmp_path / "**" / "*.jsonl"))) == len(names)
 
 
-@pytest.mark.parametrize("names", [("training manual.txt", "test plan.txt"), ("trainer.jsonl", "latest.jsonl")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("training manual.txt", "test plan.txt"),
+        ("src/dev/a.txt", "src/test/a.txt"),
+        ("trainer.jsonl", "latest.jsonl"),
+        ("wiki-test.jsonl", "driver-training.jsonl"),
+        ("eval.jsonl", "validation.jsonl"),
+        ("train_test.jsonl", "test.jsonl"),
+    ],
+)
 def test_other_names_are_those_of_texts_and_of_shards(tmp_path, names):
     for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('{"text": "a"}')
     assert len(load_texts(tmp_path)) == 2
 
