@@ -7,8 +7,6 @@ import tdd
 from tdd.audit.checks import direction
 from tdd.records import Evidence
 
-RNG = np.random.default_rng(0)
-
 
 def found(calibration, candidates, null="nonmember", **more):
     return direction(Evidence(calibration, candidates, names=("s",), **more), null)
@@ -16,7 +14,8 @@ def found(calibration, candidates, null="nonmember", **more):
 
 def test_a_reversed_score_is_named():
     """The same numbers are right under the other null, whose known items are members."""
-    calibration, candidates = RNG.normal(size=100), RNG.normal(1.5, size=100)
+    rng = np.random.default_rng(0)
+    calibration, candidates = rng.normal(size=100), rng.normal(1.5, size=100)
     assert (
         "s candidates look less like members than the known non-members (in" in found(calibration, candidates).warning
     )
@@ -49,7 +48,8 @@ def test_what_cannot_tell_is_left_out():
 
 def test_the_level_is_that_of_all_scores_together():
     """Twenty of them; the twin tests each at the level of all."""
-    drawn = RNG.normal(size=(400, 20, 60))
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(400, 20, 60))
     names = tuple(map(str, range(20)))
     panels = [Evidence(one[:, :30], one[:, 30:], names=names) for one in drawn]
     assert sum(direction(panel, "nonmember") is not None for panel in panels) <= 4  # .4 are expected, 5 are at 1e-4
@@ -60,8 +60,9 @@ def test_the_level_is_that_of_all_scores_together():
 @pytest.mark.parametrize("values", [None, 3])
 def test_chance_and_members_are_seldom_named(values):
     """Continuous scores and three values; without and with members, on the right side."""
+    rng = np.random.default_rng(0)
     for members in (0, 10):
         shift = np.r_[np.full(members, -1.0), np.zeros(30 - members)]
-        drawn = RNG.normal(size=(2_000, 60)) + np.r_[np.zeros(30), shift]
+        drawn = rng.normal(size=(2_000, 60)) + np.r_[np.zeros(30), shift]
         drawn = drawn if values is None else np.clip(np.round(drawn), -1, 1)
         assert sum(found(row[:30], row[30:]) is not None for row in drawn) <= 10  # 2 are expected, 11 are at 1e-5

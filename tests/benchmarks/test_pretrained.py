@@ -162,7 +162,6 @@ def test_members_and_clean_texts_are_found():
         assert level["fdr"] < 0.2 + 4 * level["fdr_se"] or row["rule"] == "ktd, all knockoffs"
 
 
-@pytest.mark.slow("long")
 def test_a_set_of_members_is_found():
     few = slice(304, 332)  # 16 non-members and 12 members
     columns = dict.fromkeys(procedures.DETECTORS, exchangeable(9.0)[few, 0])

@@ -126,6 +126,8 @@ def test_nan_inside_a_trace(test):
     expected = exchangeability(canonical[[0, 2, 4]], shuffled[[0, 2, 4]], test=test, key=KEY)
     assert float(found.p_value[1]) == pytest.approx(float(expected.p_value), rel=1e-5)
     assert (found.num_shards.tolist(), found.num_masked.tolist()) == ([4, 3], [2, 3])
+    assert float(found.skewness[1]) == pytest.approx(float(expected.skewness), rel=1e-4)
+    np.testing.assert_array_equal(found.shard_ranks[1][np.array([0, 2, 4])], expected.shard_ranks)
 
 
 def test_known_values_with_a_traced_key_keep_their_digits():

@@ -173,6 +173,7 @@ def test_no_number_is_cut_in_a_narrow_terminal(plan, order, width):
     assert "0.500 ± 0.010" in printed(report.exchange_plan_report(order), width)
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_plan_is_read_as_it_was_written(plan, order, saved, tmp_path):
     order.save(tmp_path)
     for folder, made in ((saved, plan), (tmp_path, order)):
