@@ -40,7 +40,7 @@ class Budget:
 class Source:
     """Repetitions of `one(key) -> pytree of scalars`, in chunks of a compiled program, drawn as far as needed.
 
-    The first chunk gives all scalars; where a check wants more of one of them, that one is computed by itself.
+    The first chunks give all scalars; where a check wants many more of one of them, that one is computed by itself.
     Repetition i has the same key however many are drawn, and whatever `batch` is.
     """
 
@@ -59,21 +59,25 @@ class Source:
         self.values = [np.asarray(x, np.float64) for x in jax.tree.leaves(self.programs["all"](self.keys[:SHORT]))]
 
     def more(self, leaf):
-        """The next values of one scalar; where there are to be many, by a program that was compiled with more care."""
+        """Draw further values of a scalar; many of them by a program that was compiled with more care."""
         start = len(self.values[leaf])
         keys, many = self.keys[start : start + SHORT], start >= MANY
-        if self.structure.num_leaves == 1 and not many and len(keys) == SHORT:
-            return jax.tree.leaves(self.programs["all"](keys))[0]
-        if (leaf, many) not in self.programs:
-            options = {"compiler_options": {"xla_backend_optimization_level": 1}} if many else {}
-            self.programs[leaf, many] = self.program(lambda key: jax.tree.leaves(self.one(key))[leaf], **options)
-        return self.programs[leaf, many](keys)
+        if not many and len(keys) == SHORT:
+            found = dict(enumerate(jax.tree.leaves(self.programs["all"](keys))))
+        else:
+            if (leaf, many) not in self.programs:
+                options = {"compiler_options": {"xla_backend_optimization_level": 1}} if many else {}
+                self.programs[leaf, many] = self.program(lambda key: jax.tree.leaves(self.one(key))[leaf], **options)
+            found = {leaf: self.programs[leaf, many](keys)}
+        for other, further in found.items():
+            if len(self.values[other]) == start:
+                self.values[other] = np.concatenate([self.values[other], np.asarray(further, np.float64)])
 
     def first(self, leaf, count):
         if self.values is None:
             self.start()
         while len(self.values[leaf]) < count:
-            self.values[leaf] = np.concatenate([self.values[leaf], np.asarray(self.more(leaf), np.float64)])
+            self.more(leaf)
         return self.values[leaf][:count]
 
 
