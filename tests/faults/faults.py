@@ -1514,8 +1514,8 @@ WORDS = (
     Fault(
         "files: the splits of a folder are read as one data set",
         "tdd/texts/shards.py",
-        "if len(splits) > 1:",
-        "if len(splits) > 9:",
+        "if len(places) > 1:",
+        "if len(places) > 9:",
         ("tests/texts/test_shards.py",),
     ),
     Fault(
@@ -1524,6 +1524,20 @@ WORDS = (
         "elif differ := [name for name, values in compared.items() if values[index] != values[first]]:",
         "elif differ := [name for name, values in compared.items() if values[index] is values]:",
         ("tests/logprobs/test_readers.py",),
+    ),
+    Fault(
+        "direction: each of several scores has the whole level",
+        "tdd/audit/checks.py",
+        "if p_value <= _REVERSED / len(evidence.names):",
+        "if p_value <= _REVERSED:",
+        ("tests/audit/test_direction.py",),
+    ),
+    Fault(
+        "direction: members are expected on the other side",
+        "tdd/audit/checks.py",
+        'sign = 1 if null == "nonmember" else -1',
+        'sign = -1 if null == "nonmember" else 1',
+        ("tests/audit/test_direction.py",),
     ),
     Fault(
         "seeds: the key is of the generator that JAX is set to",
