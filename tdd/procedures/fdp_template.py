@@ -11,7 +11,7 @@ import numpy as np
 
 from tdd.kernels import lattice, null_paths
 from tdd.kernels.fdp_bounds import Template, calibrate, grids, place_of
-from tdd.procedures.calls import exact_fraction, level_operand, tracing
+from tdd.procedures.calls import level_operand, tracing
 from tdd.validate import InputError, arrays
 
 LARGE = 2_048
@@ -53,7 +53,7 @@ def template_for(key: Any, n: Any, delta: Any, num_draws: int, *, max_calibratio
     draws = arrays.as_count(num_draws, "num_draws", why="Monte Carlo draws")
     arrays.check_key(key, "the envelope")
     level = level_operand(0.05 if delta is None else delta, "delta")
-    if not tracing(delta) and (draws + 1) * exact_fraction(0.05 if delta is None else delta) < 1:
+    if not tracing(delta) and (draws + 1) * float(0.05 if delta is None else delta) < 1 - 1e-6:  # of single precision
         raise InputError(f"num_draws={draws} is too few for delta={delta!r}: at least 1/delta - 1 draws are needed")
     sizes = {"max_calibration": max_calibration, "max_tests": max_tests}
     if tracing(key, n, *jax.tree.leaves(level)):
