@@ -43,7 +43,7 @@ def parse_json(text: str | bytes) -> Any:
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except json.JSONDecodeError:
-        if text.startswith(_POINTER if isinstance(text, bytes) else _POINTER.decode()):
+        if text.startswith(_POINTER) if isinstance(text, bytes) else text.startswith(_POINTER.decode()):
             raise ValueError(f"it is {_FETCH}") from None
         raise
 
