@@ -341,9 +341,9 @@ def _of_items(decision: Decision) -> str:
     if "given the calibration sample" in decision.guarantee.controls:
         return (
             f"{answer} If the assumptions hold, the {rate}, which is the expected fraction of {errors}, is at most "
-            f"{bound}{how} for a given calibration sample, with probability 1 - delta over such samples, delta the "
-            "procedure's option; over repetitions of the whole audit, calibration sample included, it is at most alpha "
-            "+ delta."
+            f"{bound}{how} for a given calibration sample, with probability 1 - delta over such samples, where delta "
+            "is the procedure's option; over repetitions of the whole audit, calibration sample included, it is at "
+            "most alpha + delta."
         )
     plain_words = set(re.findall("[A-Za-z]+", decision.guarantee.controls)) <= _PLAIN
     exactly = "" if plain_words else f" ({decision.guarantee.controls})"

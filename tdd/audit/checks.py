@@ -135,7 +135,8 @@ def direction(evidence: Evidence, null: Null) -> Direction | None:
     """The first score by which candidates look less like members than known non-members; None without one.
 
     Or, where the null is "member", more like members than known members. Members among candidates cannot cause either;
-    a reversed score does. Clusters, weights and data without calibration items are left out.
+    a reversed score does. Clusters, weights, data without calibration items, and scores one value of which most items
+    have are left out.
 
     Guarantee: where candidates and calibration items are exchangeable, or some candidates lie on the right side, a
     score is named in about .1% of data sets at most, by the normal approximation with the correction for ties (Mann &
@@ -153,8 +154,10 @@ def direction(evidence: Evidence, null: Null) -> Direction | None:
         known.sort()
         above = (np.searchsorted(known, tested, "left") + np.searchsorted(known, tested, "right")).sum() / 2
         ties = np.unique(np.concatenate([known, tested]), return_counts=True)[1].astype(float)
+        if 2 * ties.max() > n + m:  # the approximation does not hold; `repeated_value` is about such scores
+            continue
         variance = n * m / 12 * (n + m + 1 - ((ties**3 - ties) / (n + m) / (n + m - 1)).sum())
-        p_value = math.erfc((above - n * m / 2) / math.sqrt(2 * variance)) / 2 if variance > 0 else 1.0
+        p_value = math.erfc((above - n * m / 2) / math.sqrt(2 * variance)) / 2
         if p_value <= _REVERSED / len(evidence.names):
             less, known_as = ("less", "non-members") if null == "nonmember" else ("more", "members")
             warning = (

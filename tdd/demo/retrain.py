@@ -9,6 +9,7 @@ from tdd.lab.corpus import generate
 from tdd.lab.plant import Planted, csv_bytes, jsonl_bytes, plant
 from tdd.lab.recipe import TrainConfig
 from tdd.runs.atomic import write_atomically
+from tdd.validate.arrays import key_of_seed
 
 CORPUS_SEED = 20_240
 TOKENIZER_SEED = 20_241
@@ -36,7 +37,6 @@ def retrain(folder: str | os.PathLike[str], *, progress: bool = False) -> DemoFi
 
     Cost: 475 texts of about 120 tokens, twelve times: 3e12 flop.
     """
-    import jax
 
     from tdd.lab.tokens import train_tokenizer
     from tdd.lab.train import train
@@ -51,7 +51,7 @@ def retrain(folder: str | os.PathLike[str], *, progress: bool = False) -> DemoFi
     )
     train(
         language_model(spec),
-        init_params(spec, jax.random.key(PARAMETER_SEED)),
+        init_params(spec, key_of_seed(PARAMETER_SEED)),
         tokenizer,
         planted.training.texts,
         config=CONFIG,

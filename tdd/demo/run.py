@@ -17,6 +17,7 @@ from tdd.procedures.ptdi import ptdi
 from tdd.procedures.values import PTDI
 from tdd.records import Evidence
 from tdd.runs.folder import Audit
+from tdd.validate.arrays import key_of_seed
 
 _LEVELS = (0.05, 0.1, 0.2)
 _SCORES = ("loss", "zlib", "lowercase", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
@@ -104,5 +105,5 @@ def _resplit(nonmembers: jax.Array, members: jax.Array, levels: jax.Array, *, nu
         false, total = jnp.sum(selected[:num_false]), jnp.sum(selected)
         return jnp.stack([false / jnp.maximum(total, 1), (total - false) / members.shape[0]])
 
-    keys = jax.random.split(jax.random.key(0), _RESPLITS)
+    keys = jax.random.split(key_of_seed(0), _RESPLITS)
     return jax.vmap(lambda alpha: jax.vmap(lambda key: repetition(alpha, key), out_axes=1)(keys))(levels)

@@ -22,6 +22,7 @@ from tdd.records import LanguageModel
 from tdd.runs.atomic import disk_errors, read_regular, write_atomically
 from tdd.runs.folder import to_json, versions
 from tdd.validate import InputError
+from tdd.validate.arrays import key_of_seed
 from tdd.validate.files import parse_json, reading
 
 _RECIPE, _FULL, _TRUTH, _SUMMARY = "recipe.toml", "recipe.full.toml", "truth.csv", "lab.json"
@@ -193,7 +194,6 @@ def _model_folder(plan: Plan, model: int) -> pathlib.PurePath:
 
 def _start(recipe: Recipe, plan: Plan, model: int) -> tuple[LanguageModel, Any, Any]:
     """(lm, params, tokenizer) before training: the checkpoint's, or random ones of the model's own seed."""
-    import jax
 
     from tdd.models.checkpoint import load
     from tdd.models.decoder import init_params
@@ -210,7 +210,7 @@ def _start(recipe: Recipe, plan: Plan, model: int) -> tuple[LanguageModel, Any, 
         num_heads=sizes.heads,
         max_length=sizes.max_length,
     )
-    params = init_params(spec, jax.random.key(recipe.seed_of(f"model-{model}/params")))
+    params = init_params(spec, key_of_seed(recipe.seed_of(f"model-{model}/params")))
     return language_model(spec), params, _tokenizer(plan.tokenizer_texts, recipe.tokenizer.vocab_size)
 
 

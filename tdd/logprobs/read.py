@@ -27,7 +27,7 @@ from tdd.logprobs.statistics import (
 from tdd.texts import Rows, hash_texts, paths_of, read_rows
 from tdd.texts import rows as text_checks
 from tdd.texts.samples import identified, of_one_filter, request_parts
-from tdd.texts.shards import folder_files
+from tdd.texts.shards import FORMAT_OF, folder_files
 from tdd.validate import InputError
 
 _logger = logging.getLogger("tdd")
@@ -241,7 +241,7 @@ def _rows(source: Any, format: str) -> tuple[Rows, str]:
     parts = []
     for file in (one for path in paths_of(source) for one in _samples_of(path) or [path]):
         endings = {suffix.lower().lstrip(".") for suffix in pathlib.Path(file).suffixes[-2:]}
-        known = endings & {*text_checks.FORMATS, "ndjson", "pq", "feather"} or os.path.isdir(file)
+        known = endings & FORMAT_OF.keys() or os.path.isdir(file)
         parts.append(read_rows(file, format=None if known else "jsonl"))
     rows = text_checks.joined(parts) if parts else read_rows(source)
     name = _detect(rows) if format == "auto" else format

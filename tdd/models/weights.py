@@ -34,7 +34,7 @@ _EIGHT_BITS = {
 }
 """Types of quantised weights that the safetensors package does not give as arrays of NumPy."""
 
-QUANTISED = ("quantize_config.json", "quant_config.json")
+_QUANTISED = ("quantize_config.json", "quant_config.json")
 """Where older versions of GPTQ's and AWQ's programs say how weights are quantised."""
 
 _COMPARED_BYTES = 1 << 24
@@ -69,7 +69,7 @@ def weight_files(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
         advice = (
             f"; it holds {some(others)}: rename a single file to {SINGLE}, or copy the index of several beside them"
         )
-        if method := next((name for name in QUANTISED if (folder / name).is_file()), None):
+        if method := next((name for name in _QUANTISED if (folder / name).is_file()), None):
             advice += f", and copy what {method} says into config.json as quantization_config, with quant_method"
     raise InputError(f"no weights in {folder}: need {SINGLE}, or {INDEX} with its shards{advice}")
 

@@ -210,8 +210,8 @@ def _outcome(probe: Probe, decides_items: bool) -> str:
     if last.alarm:
         return (
             f"Evidence at level {level} that {subject}: alarm at {place} {probe.first_alarm}, {p} at {place} "
-            f"{last.step}. If the assumptions "
-            f"{hold}, training {without} raises an alarm at any look with a probability of at most {level}.{items}"
+            f"{last.step}. If the assumptions {hold}, training {without} "
+            f"raises an alarm at any look with a probability of at most {level}.{items}"
         )
     found = f"No alarm at level {level} up to {place} {last.step} ({p})."
     return f"{found} That does not show that {absent} absent from the training data.{items}"

@@ -210,7 +210,7 @@ def cluster_ptdi(
             samples, masks, labels, jax.random.split(key), counts, strict=True
         )
     )
-    drawn = (jnp.take(sample, places) for sample, places in zip(samples, (own_index, index), strict=True))
+    drawn = (jnp.asarray(sample)[places] for sample, places in zip(samples, (own_index, index), strict=True))
     selection = ptdi(*drawn, calibration_mask=own_some, mask=some, **scaled)
     return _of_draws(selection, scores, index, some, labels[1], guarantee=GUARANTEES[f"drawn/{proportion}"])
 

@@ -172,6 +172,10 @@ def in_words(guarantee: Mapping[str, Any]) -> str:
     return said + (f". {meant}" if meant else "")
 
 
+_SEEDED = re.compile(r"(^| )--seed[ =]|^tdd demo\b")
+"""Commands that name their seed; that of the demonstration is fixed."""
+
+
 def to_repeat(record: Mapping[str, Any], call: str, file: str = "run.json") -> str:
     """The command that makes a run again, from the folder that holds its files; in Python the `call`.
 
@@ -181,9 +185,7 @@ def to_repeat(record: Mapping[str, Any], call: str, file: str = "run.json") -> s
     if not record.get("command"):
         seeded = "" if seed is None else f", seed={seed}"
         return f"{call}(...) with the options and files that {file} names{seeded}"
-    typed = seed is None or re.search(
-        r"(^| )--seed[ =]|^tdd demo\b", record["command"]
-    )  # the demonstration has its own
+    typed = seed is None or _SEEDED.search(record["command"])
     seeded = "" if typed else f" --seed {seed}"
     return f"{record['command']}{seeded}, in the folder of the files that it names"
 

@@ -21,7 +21,7 @@ from typing import Any
 from tdd.runs import plain_csv
 from tdd.runs.plain_csv import StringColumn
 from tdd.texts.rows import COMMON_TEXT_FIELDS, FORMATS, Rows, check_fields, joined, kind, one_column, shown
-from tdd.texts.shards import COMPRESSED, ENDINGS, folder_files, is_compressed
+from tdd.texts.shards import COMPRESSED, ENDINGS, FORMAT_OF, folder_files, is_compressed
 from tdd.validate import InputError, some
 from tdd.validate.files import check_fetched, parse_json
 
@@ -238,8 +238,7 @@ def _file_format(path: pathlib.Path, format: str | None) -> str:
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
     name = suffixes[-1] if suffixes else ""
-    name = {"ndjson": "jsonl", "pq": "parquet", "feather": "arrow"}.get(name, name)
-    if name not in FORMATS:
+    if name not in FORMAT_OF:
         extension = f"the extension .{name}" if name else "no extension"
         table = "; save the table as .csv or .parquet" if name in _OF_TABLES else ""
         raise InputError(
@@ -247,7 +246,7 @@ def _file_format(path: pathlib.Path, format: str | None) -> str:
             f"{', '.join('.' + name for name in FORMATS)} (text formats also .gz and .zst), a folder of .txt "
             "files or of shards, or format=..."
         )
-    return name
+    return FORMAT_OF[name]
 
 
 def _bad_csv(source: str, line: int, detail: object) -> InputError:

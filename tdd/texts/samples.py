@@ -73,14 +73,14 @@ def of_one_filter(rows: Rows, same: Sequence[str]) -> Rows:
     if not {"filter", "doc_id"} <= {*rows.fields}:
         return rows
     filters, numbers = rows.column("filter"), rows.column("doc_id")
-    compared = {name: [*map(_in_words, rows.column(name))] for name in same if name in rows.fields}
+    compared = {name: rows.column(name) for name in same if name in rows.fields}
     seen: dict[str, int] = {}
     kept = []
     for index, number in enumerate(numbers):
         first = seen.setdefault(str(number), index)
         if filters[index] == filters[first]:
             kept.append(index)
-        elif differ := [name for name, values in compared.items() if values[index] != values[first]]:
+        elif differ := [name for name, of in compared.items() if _in_words(of[index]) != _in_words(of[first])]:
             raise InputError(
                 f"{rows.source}: {rows.place(first)} and {rows.place(index)}, one item with the filters "
                 f"{filters[first]!r} and {filters[index]!r}, differ in {' and '.join(differ)}; keep the lines "

@@ -22,6 +22,8 @@ _SUFFIXES = {
     "txt": (".txt",), "jsonl": (".jsonl", ".ndjson"), "parquet": (".parquet", ".pq"), "arrow": (".arrow", ".feather"),
     "eval": (".eval",), "csv": (".csv",), "tsv": (".tsv",), "json": (".json",),
 }  # fmt: skip
+FORMAT_OF = {suffix[1:]: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes}
+"""Ending of a file without the dot -> its format."""
 ENDINGS = {
     name: tuple(suffix + more for suffix in suffixes for more in ("", *(f".{ending}" for ending in COMPRESSED)))
     for name, suffixes in _SUFFIXES.items()

@@ -1521,8 +1521,8 @@ WORDS = (
     Fault(
         "files: what a filter of lm-eval shows otherwise is left out",
         "tdd/texts/samples.py",
-        "elif differ := [name for name, values in compared.items() if values[index] != values[first]]:",
-        "elif differ := [name for name, values in compared.items() if values[index] is values]:",
+        "if _in_words(of[index]) != _in_words(of[first])]:",
+        "if of[index] is of]:",
         ("tests/logprobs/test_readers.py",),
     ),
     Fault(
@@ -1530,6 +1530,13 @@ WORDS = (
         "tdd/audit/checks.py",
         "if p_value <= _REVERSED / len(evidence.names):",
         "if p_value <= _REVERSED:",
+        ("tests/audit/test_direction.py",),
+    ),
+    Fault(
+        "direction: the approximation is used where most items have one value",
+        "tdd/audit/checks.py",
+        "if 2 * ties.max() > n + m:",
+        "if ties.max() == n + m:",
         ("tests/audit/test_direction.py",),
     ),
     Fault(

@@ -22,6 +22,7 @@ from tdd.study.named.driver import GridRun, dense_ranks, map_arrays, over_cells,
 from tdd.study.named.record import Columns, Example, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
 from tdd.validate import InputError
+from tdd.validate.arrays import key_of_seed
 
 SIGNAL = 3.0
 NUM_MODELS, MEMBER_FRACTION = (2, 3, 5, 8), 0.1
@@ -163,7 +164,7 @@ def _by_threshold(result: StudyResult, options: StudyOptions | None = None) -> S
 
 def _envelope_example(options: StudyOptions) -> Example:
     """The largest p-values of one draw, the envelope that JECS fits on them, and where each selection stops."""
-    sample = jax.jit(_design(options).draw)(jax.random.key(options.seed))
+    sample = jax.jit(_design(options).draw)(key_of_seed(options.seed))
     alpha = min(options.alphas, key=lambda level: abs(level - 0.3))
     both = jax.jit(lambda *scores: (jmcs(*scores, alpha=alpha), jecs(*scores, alpha=alpha)))
     with warnings.catch_warnings():

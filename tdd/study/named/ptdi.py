@@ -18,6 +18,7 @@ from tdd.study.named.record import Example, ExpectedBound, Figure, NamedStudy, S
 from tdd.study.pool import Pool, resample
 from tdd.study.results import StudyResult
 from tdd.study.runner import simulate
+from tdd.validate.arrays import key_of_seed
 
 NUM_NONMEMBERS, NUM_MEMBERS, SHIFT, POOL_SEED = 387, 388, 1.5, 0
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -76,7 +77,7 @@ def _resampled(
 ) -> StudyResult:
     """The fixed-pool engine on the pool of the options."""
     settings = run_options(options)
-    key = jax.random.key(settings.pop("seed"))
+    key = key_of_seed(settings.pop("seed"))
     return resample(*pool(options), methods=tuple(methods), eta=eta, key=key, **settings, **fixed)
 
 
@@ -133,7 +134,7 @@ def _errors(scores: np.ndarray, is_member: np.ndarray, sizes: np.ndarray) -> Cal
 
 def _split_example(options: StudyOptions) -> Example:
     """The sorted p-values of one random split, vanilla and scaled."""
-    sample = jax.jit(Pool(*pool(options)).draw)(jax.random.key(options.seed))
+    sample = jax.jit(Pool(*pool(options)).draw)(key_of_seed(options.seed))
     alpha = min(options.alphas, key=lambda level: abs(level - 0.2))
     selection = ptdi(
         sample.calibration,
