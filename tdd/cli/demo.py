@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import pathlib
 import sys
@@ -35,7 +34,6 @@ def add(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     from tdd.cli.machine import keep_compiled
     from tdd.demo.run import run_demo
-    from tdd.report.audit import audit_report, demo_table
     from tdd.report.page import write_page
     from tdd.runs.display import PAGE
 
@@ -58,9 +56,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"run": demo.audit.run, "table": demo.rows})
         return
-    report = audit_report(demo.audit.run, demo.audit.items, demo.audit.calibration)
-    *sections, terms = report.sections
-    report = dataclasses.replace(report, sections=(*sections, demo_table(demo.rows), terms))
+    report = demo.audit.report()
     print_report(arguments, report)
     place = pathlib.Path(arguments.out) / PAGE if arguments.out else pathlib.Path("tdd-demo.html")
     if os.access(place.parent, os.W_OK):

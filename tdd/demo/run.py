@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
+import pathlib
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +18,7 @@ from tdd.demo.data import DemoFiles, demo_files, load_calibration, load_candidat
 from tdd.procedures.ptdi import ptdi
 from tdd.procedures.values import PTDI
 from tdd.records import Evidence
-from tdd.runs.folder import Audit
+from tdd.runs.folder import Audit, plain
 from tdd.validate.arrays import key_of_seed
 
 _LEVELS = (0.05, 0.1, 0.2)
@@ -28,7 +30,7 @@ _RESPLITS = 1_000
 class Demo(NamedTuple):
     """The results of the demonstration."""
 
-    audit: Audit  # the audit at level 0.1 on the loss
+    audit: Audit  # the audit at level 0.1 on the loss; its run holds the rows too, as "demonstration"
     # one for each score and level: score, alpha, num_selected, num_false, fdp, power, proportion, and over 1,000 random
     # divisions of the non-members into calibration and candidates the mean FDP, its standard error and the mean power:
     # mean_fdp, se_fdp, mean_power
@@ -87,6 +89,9 @@ def run_demo(
                     "mean_power": power.mean(),
                 }
             )
+    audit = dataclasses.replace(audit, run=plain({**audit.run, "demonstration": rows}))
+    if out is not None:
+        audit.save(pathlib.Path(out))
     return Demo(audit, tuple(rows))
 
 

@@ -102,7 +102,10 @@ def audit_report(
     if stands and (images := run.get("thumbnails")):
         shown = f"{len(images)} of {decision['num_selected']} selected images, those with the smallest p-values first."
         sections.append(Thumbnails("Selected images", tuple((name, image) for name, image in images), shown))
-    sections += [_origin(run), _terms(run)]
+    sections.append(_origin(run))
+    if run.get("demonstration"):
+        sections.append(_demonstration(run["demonstration"]))
+    sections.append(_terms(run))
     return Report(_title(run), run["outcome"], tuple(sections), stands)
 
 
@@ -113,7 +116,7 @@ def _title(run: Mapping[str, Any]) -> str:
     return f"Audit of {name}" if name.startswith("samples of ") else f"Audit of the model {name}"
 
 
-def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def _demonstration(rows: Sequence[Mapping[str, Any]]) -> Table:
     """FDP and power of this run, and their means over repeated divisions, for every score and level."""
     names = ("level", "selected", "false", "FDP", "power", "mean FDP ± s.e.", "mean power")
     cells = (

@@ -240,9 +240,13 @@ def test_help(command):
 
 @pytest.mark.usefixtures("computed_bounds")
 @pytest.mark.slow("training")
-def test_demo_reports_against_the_truth(capsys):
-    status, out = run("demo", "--json", "-q", capsys=capsys)
+def test_demo_reports_against_the_truth(capsys, tmp_path):
+    status, out = run("demo", "--json", "-q", "--out", str(tmp_path / "demo"), capsys=capsys)
     assert status == 0
+    page = (tmp_path / "demo" / "report.html").read_bytes()
+    assert b"Decisions against the known truth" in page
+    assert run("report", str(tmp_path / "demo"), "--html", capsys=capsys)[0] == 0
+    assert (tmp_path / "demo" / "report.html").read_bytes() == page
     demo = json.loads(out.out)
     rows = {(row["score"], row["alpha"]): row for row in demo["table"]}
     assert {alpha for _, alpha in rows} == {0.05, 0.1, 0.2}

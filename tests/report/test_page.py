@@ -6,7 +6,7 @@ import re
 import pytest
 from pages import HOSTILE, Reader
 
-from tdd.report.audit import demo_table
+from tdd.report.audit import _demonstration
 from tdd.report.page import to_html, write_page
 from tdd.report.sections import Column, Facts, Figure, Paragraph, Points, Report, Row, Table, to_terminal
 
@@ -89,7 +89,7 @@ def test_numbers_and_names_are_whole_in_the_table_of_the_demonstration(width):
     from rich.console import Console
 
     row = {"score": "min_k_plus_plus", "alpha": 0.05, "num_selected": 137, "num_false": 9, "fdp": 0.066, "power": 0.7}
-    table = demo_table([row | {"mean_fdp": 0.048, "se_fdp": 0.001, "mean_power": 0.744}])
+    table = _demonstration([row | {"mean_fdp": 0.048, "se_fdp": 0.001, "mean_power": 0.744}])
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(to_terminal(Report("t", "v", (table,))))
     shown = console.export_text()

@@ -5,7 +5,7 @@ guarantee of the procedure that it names. All other sentences state counts, fact
 """
 
 FACTS = """
-report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, demo_table 1, _decided 5, _origin 2,
+report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, _demonstration 1, _decided 5, _origin 2,
   _pictures 7, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _COMPARED 2,
   _BY_KNOCKOFFS 1, _CANDIDATES 1, _GLOSSARY 4, _ADJUSTED 2, _FDR 1, _GCR 1, _proportion 1, _OF_MODELS 1,
   _BY_THRESHOLD 1, _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1
@@ -79,7 +79,7 @@ BACKED = """
 claim storey/plus-one
   report/audit.py:_selected | If the assumptions hold,
   report/audit.py:_selected |  The last column is
-  report/audit.py:demo_table | Each row is one score
+  report/audit.py:_demonstration | Each row is one score
   audit/assemble.py:warnings_of | some selected candidates have p-values
 test statistical/test_bounds.py::test_bounds_hold_for_all_cuts_together
   report/audit.py:_pictures | Upper bound on the false discovery
