@@ -54,12 +54,12 @@ def key_after(key: jax.Array, value: Any, mask: Any = True) -> jax.Array:
     value = jnp.asarray(value, jnp.float32)
     word = jax.lax.bitcast_convert_type(jnp.where(value == 0, 0, value), jnp.uint32)  # one word for both zeros
     after = jax.random.fold_in(key, word)
-    return jax.tree.map(lambda new, old: jnp.where(mask & (value == value), new, old), after, key)
+    return jax.tree.map(lambda new, old: jnp.where(mask & (value == value), new, old), after, jax.random.clone(key))
 
 
 def draw(key: jax.Array, window: int) -> tuple[jax.Array, jax.Array]:
     """Randomness of one step: U in (0, 1], and the place in 0..w of the score that leaves (w: the new one)."""
-    tie, place = jax.random.split(key)
+    tie, place = jax.random.split(jax.random.clone(key))  # `key_after` continues the chain from the same key
     return 1 - jax.random.uniform(tie, (), jnp.result_type(float)), jax.random.randint(place, (), 0, window + 1)
 
 

@@ -243,7 +243,8 @@ def _test(canonical, shuffled, mask, key, tolerance, *, test, num_draws, ties) -
     if randomization.is_enumerable(r, k, num_draws):
         floor_draws = floor_ranks
     if test in ("combined", "rank_sum"):
-        by_ranks = rank_sum.rank_sum(canonical, shuffled, key=rank_key, **options)
+        same = None if rank_key is None else jax.random.clone(rank_key)  # the same draw, so that both rank alike
+        by_ranks = rank_sum.rank_sum(canonical, shuffled, key=same, **options)
     if test in ("combined", "exact"):
         by_draws = randomization.shard_randomization(canonical, shuffled, num_draws=num_draws, key=draw_key, **options)
     if test == "combined":

@@ -251,7 +251,6 @@ def _td4eval(
 ) -> CombinedSelection:
     """Run the procedure on order-preserving scores whose masks are False wherever a detector has no score."""
     num_detectors, bound = calibration.shape[0], calibration.shape[1] + 1
-    uniform = None if key is None else drawn_uniform(key)
     if combine == "split_weights":
         calibration_mask, weights, key = _learned(calibration, scores, calibration_mask, mask, split, key, alpha)
     n, m = (jnp.sum(real, dtype=jnp.int32) for real in (calibration_mask, mask))
@@ -287,6 +286,7 @@ def _td4eval(
             e = evalues.average(
                 jax.vmap(lambda c, s: evalues.conformal_e_values(c, s, half, **masks))(calibration, scores)
             )
+        uniform = None if key is None else drawn_uniform(key)
         step = (
             evalues.closed_e_bh(e, alpha) if combine == "closed_e_values" else evalues.e_bh(e, alpha, uniform=uniform)
         )

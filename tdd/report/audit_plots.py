@@ -82,7 +82,7 @@ def bounds(items: Mapping[str, Any], decision: Mapping[str, Any]) -> Figure:
     if decision["num_selected"]:
         axes.axvline(decision["num_selected"], color=INK, linewidth=1, linestyle=":", label="the selection")
     axes.set(xlim=(0, None), ylim=(0, 1.02))
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="best")
     return figure
 
 

@@ -234,13 +234,13 @@ class PairedScores:
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set, with `extra["knockoffs"]` [m, k] and the other scores with knockoffs beside them."""
-        calibration_key, test_key, label_key = jax.random.split(key, 3)
+        calibration_key, test_key, label_key, member_key = jax.random.split(key, 4)
         target = _draw_targets(label_key, self.num_tests, self.target_share, self.labels)
         calibration, others = self._copies(calibration_key, self.num_calibration)
         scores, knockoffs = self._copies(test_key, self.num_tests)
         extra = {"knockoffs": knockoffs, "calibration_knockoffs": others}
         if self.num_members:
-            members, extra["members_knockoffs"] = self._copies(jax.random.fold_in(key, 1), self.num_members)
+            members, extra["members_knockoffs"] = self._copies(member_key, self.num_members)
             extra["members"] = members - self.signal
         return Sample(calibration, scores - self.signal * target, target, extra=extra)
 

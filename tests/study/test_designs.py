@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import drawn_keys
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,7 @@ from scipy import stats
 
 import tdd
 from tdd.study import CorrelatedDetectors, JointLabels, Mixture, NormalShift, PairedScores, Pool, Sample, SkewedShards
+from tdd.study.named import ktd, td4eval
 
 DRAWS = 400
 
@@ -60,6 +62,29 @@ EVERY = [
     POOL,
     Pool(POOL.scores, POOL.is_member, test_members=0.25),
 ]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [*(design.draw for design in EVERY), functools.partial(ktd.AnyLaw()._of, law="normal"), td4eval.Mislabelled().draw],
+    ids=lambda draw: type(getattr(draw, "__self__", ktd.AnyLaw())).__name__,
+)
+def test_parts_of_a_sample_are_drawn_from_keys_of_their_own(draw, monkeypatch):
+    """No key serves twice, also where `split` and `fold_in` of one key give the same."""
+    with drawn_keys.recorded(monkeypatch) as uses:
+        draw(jax.random.key(0))
+    assert uses
+    assert {key: count for key, count in uses.items() if count > 1} == {}
+
+
+def test_a_key_of_split_that_fold_in_gives_again_is_seen(monkeypatch):
+    def twice(key):
+        first, second = jax.random.split(key)
+        return jax.random.normal(second) + jax.random.normal(jax.random.fold_in(key, 1)) + jax.random.normal(first)
+
+    with drawn_keys.recorded(monkeypatch) as uses:
+        twice(jax.random.key(0))
+    assert sorted(uses.values()) == [1, 1, 2]
 
 
 @pytest.mark.parametrize("design", EVERY, ids=lambda design: type(design).__name__)

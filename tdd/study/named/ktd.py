@@ -57,7 +57,8 @@ class AnyLaw:
         sizes: dict[str, Any] = {"num_calibration": 1, "signal": self.signal, "law": law}
         mixed: dict[str, Any] = {"num_tests": self.num_tests, "target_share": self.ratio / (1 + self.ratio)}
         sample = PairedScores(num_knockoffs=self.num_knockoffs, **mixed, **sizes).draw(key)
-        labelled = PairedScores(num_tests=NUM_VALIDATION, **sizes).draw(jax.random.fold_in(key, 1))
+        beside = jax.random.fold_in(key, 2**31)  # fold_in(key, i) is the i-th of split(key, n), which `draw` uses
+        labelled = PairedScores(num_tests=NUM_VALIDATION, **sizes).draw(beside)
         validation = {"validation": labelled.scores, "validation_target": labelled.target}
         return sample._replace(extra=sample.extra | validation)
 

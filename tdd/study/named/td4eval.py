@@ -54,7 +54,7 @@ class Mislabelled:
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
         signal = jnp.asarray(self.signal, jnp.result_type(float))
-        own, which = jax.random.split(key)
+        own, which, beside = jax.random.split(key, 3)
         inner = CorrelatedDetectors(
             num_detectors=signal.shape[0],
             num_calibration=self.num_calibration,
@@ -68,7 +68,7 @@ class Mislabelled:
         wrong = jax.random.bernoulli(which, self.wrong, (self.num_calibration,))
         calibration = sample.calibration + signal[:, None] * wrong
         # The validation set is the calibration items, taken for members, and as many that are known to be clean.
-        clean = inner.draw(jax.random.fold_in(own, 1)).calibration + signal[:, None]
+        clean = inner.draw(beside).calibration + signal[:, None]
         validation = {
             "validation": jnp.concatenate([calibration, clean], axis=1),
             "validation_target": jnp.arange(2 * self.num_calibration) >= self.num_calibration,
