@@ -57,7 +57,6 @@ OF_SCORES = {
 }
 OF_KNOCKOFFS = {
     "derandomized, e-BH": "ktd/derandomized",
-    "derandomized, closed e-BH": "ktd/closed",
     "multi": "ktd/multi",
 }
 

@@ -79,13 +79,13 @@ def drawn_uniform(key: jax.Array) -> jax.Array:
 
 
 def closed_e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
-    """Closed e-BH on checked e-values: rejects whatever `e_bh` rejects, often more, with the same guarantee.
+    """Closed e-BH on checked e-values: rejects whatever `e_bh` rejects, often more; it asks more of e-values.
 
     It rejects the r largest e-values R, for the largest r such that the mean of e over every set S of hypotheses is at
     least |S and R|/(alpha·r) (Xu, Solari, Fischer, de Heide, Ramdas & Goeman 2025).
 
     Guarantee: FDR <= alpha under any dependence, finite-sample, if the e-values of the m0 true nulls sum to at most m0
-    in expectation.
+    in expectation. Those of conformal p-values do; those of knockoffs sum to at most the number of all items instead.
 
     Args:
       e_values: [m] not negative, +inf allowed; NaN is left out of m.

@@ -32,8 +32,8 @@ from tdd.procedures.procedure import WithOption, check_options, masks, min_selec
 from tdd.records import Difference, Evidence, Guarantee, KnockoffSelection, Selection
 from tdd.validate import InputError, arrays
 
-Rule = Literal["multi", "derandomized", "closed", "conformal", "ktd"]
-RULES = ("multi", "derandomized", "closed", "conformal", "ktd")
+Rule = Literal["multi", "derandomized", "conformal", "ktd"]
+RULES = ("multi", "derandomized", "conformal", "ktd")
 PROPORTIONS = ptdi.PROPORTIONS
 
 _ETA = 0.05
@@ -59,7 +59,6 @@ GUARANTEES: dict[str, Guarantee] = {
     "multi": Guarantee.finite_sample("FDR <= alpha", COPIES, "Gimenez & Zou (2019), section 3.2"),
     "multi, offset=0": Guarantee.finite_sample("E[V/(R + 1/(alpha k))] <= alpha; not the FDR", COPIES, _MODIFIED),
     "derandomized": Guarantee.finite_sample("FDR <= alpha", PAIRS, _REN, "one"),
-    "closed": Guarantee.finite_sample("FDR <= alpha", PAIRS, f"{_REN}, decided by Xu et al. (2025)", "one"),
     "conformal, none": Guarantee.finite_sample("FDR <= alpha * m0/m", _MADE_ALIKE, "PTDI eq. 7 and 9 on -W"),
     "conformal, storey": Guarantee.finite_sample("FDR <= alpha", _MADE_ALIKE, "Bates et al. (2023), theorem 3, on -W"),
     **{f"conformal, {name}": _of_ptdi(name) for name in ("subtraction", *ptdi.WITH_MEMBERS)},
@@ -136,7 +135,6 @@ def ktd(
       "derandomized": one knockoff+ run for each knockoff (at alpha/2; at alpha if k = 1), e-values averaged over them,
         e-BH at alpha (Ren & Barber 2024). FDR <= alpha, finite-sample, if each knockoff is exchangeable with its
         original.
-      "closed": the same e-values, decided by closed e-BH: more power, O(n^2 log n). FDR <= alpha, finite-sample.
       "conformal": -W against known non-members with their own knockoffs, as in `tdd.ptdi`, whatever the quality of the
         knockoffs. FDR <= alpha, finite-sample, for "none" and "storey"; other estimates as in `tdd.ptdi`.
       "ktd": the paper (eq. 5-10): knockoff+ on W (Barber & Candès 2015). For k = 1 FDR <= alpha, finite-sample. For k >
@@ -165,10 +163,11 @@ def ktd(
 
     Returns:
       `KnockoffSelection`: `statistic` is W ("ktd", "conformal"), the gap, negative if a knockoff wins ("multi"), or the
-      averaged e-value ("derandomized", "closed"), and `selected == (statistic >= cut)`. Items with a NaN among their k
-      + 1 scores are left out. `p_values` and `threshold` are NaN except for "conformal". For "derandomized" and
-      "closed" `adjusted` is that of the e-values of this alpha and does not decide at other levels. Cost: one sort of n
-      integers (k of them for "derandomized"); NumPy float64 scores are computed with in float64.
+      averaged e-value ("derandomized"), and `selected == (statistic >= cut)`. Items with a NaN among their k + 1 scores
+      are left out. `p_values` and `threshold` are NaN except for "conformal". For "derandomized" `adjusted` is that of
+      the e-values of this alpha and does not decide at other levels; closed e-BH may not decide on them, since those of
+      the m0 non-members sum to at most the number of items, not m0. Cost: one sort of n integers (k of them for
+      "derandomized"); NumPy float64 scores are computed with in float64.
 
     Raises:
       InputError: wrong shapes, no knockoffs, infinite scores, alpha out of range, unknown options, calibration missing
@@ -220,7 +219,7 @@ def ktd(
         return _ktd(*samples, mask, calibration_mask, level_operand(alpha), **options)
 
     number = original.shape[0]
-    if rule != "closed" and members is None and not tracing(alpha):  # neither m^2 operations nor means over more places
+    if members is None and not tracing(alpha):  # no means over more places
         original, knockoffs, mask = _of_common_size(original, knockoffs, mask, calibration_mask)
         if calibration is not None:
             calibration, calibration_knockoffs, calibration_mask = _of_common_size(
@@ -264,14 +263,13 @@ def _ktd(
         step = stepup.bh_ranks(ranked.rank, num_calibration, alpha, max_rank=max_rank, scale=scale)
         p_values, threshold, share = conformal.p_values(ranked), step.threshold, 1 - estimate.null_proportion
         statistic, cut = w, jnp.min(jnp.where(step.reject, w, jnp.inf), initial=jnp.inf)
-    elif rule in ("derandomized", "closed"):
+    elif rule == "derandomized":
         # W of every draw; a NaN in one of them masks the item in all.
         draws = jax.vmap(lambda column: knockoff.w_statistics(original, column[:, None], mask=mask), 1, 1)(knockoffs)
         run_level = alpha if k == 1 else half_level(alpha)
         statistic = knockoff.derandomized_e_values(draws, run_level)
-        step = (evalues.e_bh if rule == "derandomized" else evalues.closed_e_bh)(statistic, alpha)
-        highest = step.num_tests if rule == "closed" else 1  # an e-value is at most m, and needs 1/(alpha r)
-        cut, scale = step.threshold, ((1,), (highest,))
+        step = evalues.e_bh(statistic, alpha)
+        cut, scale = step.threshold, ((1,), (1,))
     else:
         several = rule == "multi"
         statistic = knockoff.multi_statistics(original, knockoffs, mask=mask).statistic if several else w
@@ -345,7 +343,6 @@ _STATISTICS = {
     "conformal": f"{_W}; ranked among those of the calibration items",
     "multi": "gap between its score and the lowest of its knockoffs; negative if a knockoff scores lowest",
     "derandomized": "its e-value, averaged over the knockoffs",
-    "closed": "its e-value, averaged over the knockoffs",
 }
 
 
@@ -354,7 +351,7 @@ class KTD(WithOption):
     """`tdd.ktd`, by knockoffs (paraphrases).
 
     Attributes:
-      rule: "multi", "derandomized", "closed", "conformal" or "ktd", the paper's.
+      rule: "multi", "derandomized", "conformal" or "ktd", the paper's.
       proportion: for rule="conformal": an estimator of `tdd.ptdi`, "storey" by default.
       offset: 1 controls the FDR, 0 a modified one.
     """
@@ -416,7 +413,7 @@ class KTD(WithOption):
                 return 1
             scale = Fraction(max(m - num_targets, 1), m) if self.proportion == "storey" else Fraction(1)
             return min_selections_by_rank(n, m, alpha, scale)
-        copies = {"multi": num_knockoffs, "closed": m}.get(self.rule, 1)
+        copies = num_knockoffs if self.rule == "multi" else 1
         return min(m + 1, max(1, math.ceil(self.offset / (exact_fraction(alpha) * copies))))
 
     def bound(self, alpha: float, selection: Selection) -> float:  # noqa: D102

@@ -50,7 +50,7 @@ _RULES = {
     "ktd/ktd": "knockoff filter",
     "ktd/multi": "knockoff filter for several knockoffs an item",
     "ktd/derandomized": "e-BH on e-values averaged over the knockoffs",
-    "ktd/closed": "closed e-BH on e-values averaged over the knockoffs",
+    "ktd/closed": "closed e-BH on e-values averaged over the knockoffs (withdrawn: it can exceed its level)",
     "ktd/conformal": f"{_BH} on conformal p-values of the knockoff statistics",
     "td4eval": "one decision from several detectors",
     "td4eval/pooled_rank": f"{_BH} on conformal p-values of the pooled ranks of the detectors",

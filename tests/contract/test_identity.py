@@ -25,7 +25,7 @@ OTHERS = {
     "combined_score": {"rule": "cross_fit", "learn_from": "members"},
     "conditional": {"rule": "dkwm", "delta": 0.07},
     "weighted": {"rule": "homogeneous"},
-    "ktd": {"rule": "closed", "proportion": ("conformal", "none"), "offset": ("ktd", 0)},
+    "ktd": {"rule": "derandomized", "proportion": ("conformal", "none"), "offset": ("ktd", 0)},
     "td4eval": {"combine": "hommel", "rule": "cauchy", "weights": (0.2, 0.8)},
     "jmcs": {"rule": "by", "eta": 0.3},
     "jecs": {"grid": (0.1, 0.3), "neighbours": math.isqrt},

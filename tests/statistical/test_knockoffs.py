@@ -126,12 +126,29 @@ def derandomized_without_the_one(original, knockoffs, key):
     return evalues.e_bh(jax.vmap(one, 1)(knockoffs).mean(axis=0), 0.2).reject
 
 
-@pytest.mark.guarantee(checks=3)
+def closed_on_a_sum_of_all(original, knockoffs, key):
+    """Closed e-BH needs e-values of the non-members that sum to at most their number, not to that of all items."""
+    w = knockoffs - original[:, None]
+    return evalues.closed_e_bh(knockoff.derandomized_e_values(w, 0.1), 0.2).reject
+
+
+def distant_copies(key, n, members, k):
+    return normal_copies(key, n, members, k, shift=8.0)
+
+
+@pytest.mark.guarantee(checks=4)
 @pytest.mark.parametrize(
-    ("draw", "n", "members", "k"), [(skewed_copies, 30, 15, 3), (integer_copies, 30, 18, 3), (normal_copies, 30, 0, 1)]
+    ("draw", "n", "members", "k", "twin"),
+    [
+        (skewed_copies, 30, 15, 3, None),
+        (integer_copies, 30, 18, 3, None),
+        (normal_copies, 30, 0, 1, derandomized_without_the_one),
+        (distant_copies, 40, 28, 15, closed_on_a_sum_of_all),
+    ],
+    ids=["skewed", "integers", "normal", "distant"],
 )
-def test_derandomized_knockoffs(draw, n, members, k, budget):
-    twins = [derandomized_without_the_one] if k == 1 else []
+def test_derandomized_knockoffs(draw, n, members, k, twin, budget):
+    twins = [twin] if twin else []
     fdp, *broken = fdp_of(draw, n, members, k, by("derandomized", 0.2), *twins)
     guarantees.assert_at_most(fdp, 0.2, budget)
     for twin in broken:

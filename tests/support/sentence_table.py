@@ -230,7 +230,7 @@ claim knockoffs/multi-20
 claim knockoffs/derandomized-5
   tdd.ktd derandomized
 claim combination/closed-e-values-one-good
-  tdd.ktd closed, tdd.td4eval closed_e_values, tdd.closed_e_bh
+  tdd.td4eval closed_e_values, tdd.closed_e_bh
 claim knockoffs/conformal-20
   tdd.ktd conformal
 claim knockoffs/averaged-1
