@@ -252,13 +252,19 @@ def _masses(calibration: jax.Array, scores: jax.Array, weights: jax.Array, real:
     """Sums from the extreme end, so that a small sum keeps its digits."""
     keys, _ = ranks.order_keys(calibration, real)
     queries, _ = ranks.order_keys(scores)
-    ordered = jnp.sort(keys)
-    # The weights of equal scores stand together at the first of their places.
-    weights = jnp.zeros_like(weights).at[jnp.searchsorted(ordered, keys)].add(weights)
-    sums = jnp.concatenate([jnp.zeros(1, weights.dtype), jnp.cumsum(weights)])
+    ordered, size = jnp.sort(keys), keys.shape[0]
+    is_last = jnp.concatenate([ordered[1:] != ordered[:-1], jnp.ones(min(size, 1), bool)])
+    after = platforms.cummin(jnp.where(is_last, jnp.arange(1, size + 1), size), reverse=True)
+    # Equal scores share their places by chance: one place for all would add one weight after the other, with an error
+    # that grows with their number.
+    start = jnp.searchsorted(ordered, keys)
+    chance = (jnp.arange(size, dtype=jnp.uint32) * jnp.uint32(0x9E3779B1) >> 8).astype(jnp.float32) / 2**24
+    last = after[start] - 1
+    slot = jnp.minimum(start + (chance * (last - start + 1)).astype(start.dtype), last)
+    sums = jnp.concatenate([jnp.zeros(1, weights.dtype), jnp.cumsum(jnp.zeros_like(weights).at[slot].add(weights))])
     place = jnp.searchsorted(ordered, queries)
-    met = (jnp.pad(ordered, (0, 1))[place] == queries) & (place < keys.shape[0])
-    return _Masses(sums[place], sums[jnp.where(met, place + 1, place)], sums[-1])
+    met = (jnp.pad(ordered, (0, 1))[place] == queries) & (place < size)
+    return _Masses(sums[place], sums[jnp.where(met, jnp.pad(after, (0, 1))[place], place)], sums[-1])
 
 
 def _p(masses: _Masses, weights: jax.Array) -> jax.Array:

@@ -80,9 +80,16 @@ CONFORMAL = (
         _law("conditional.dkwm_bounds/delta=0.7"),
     ),
     Fault(
+        "weighted: the weights of equal scores are added one after the other to one place",
+        "kernels/weighted.py",
+        "at[slot].add(weights)",
+        "at[start].add(weights)",
+        ["tests/kernels/test_weighted.py::test_many_equal_scores_weigh_what_they_are"],
+    ),
+    Fault(
         "weighted: the mass of ties is left out of p",
         "kernels/weighted.py",
-        "sums[jnp.where(met, place + 1, place)]",
+        "sums[jnp.where(met, jnp.pad(after, (0, 1))[place], place)]",
         "sums[place]",
         _law("weighted.p_values/nonmember", "weighted.p_values/member"),
     ),

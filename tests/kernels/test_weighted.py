@@ -201,3 +201,14 @@ def test_unknown_options():
         select(data, prune="homogeneous")
     with pytest.raises(ValueError, match="alpha"):
         fixed_selection(*data, 1.5, null="nonmember", prune="deterministic")
+
+
+@pytest.mark.parametrize(
+    "scores", [np.arange(100_000) >= 5_000, np.arange(100_000) % 20 > 0], ids=["in two parts", "in turn"]
+)
+def test_many_equal_scores_weigh_what_they_are(scores):
+    """10^5 weights in single precision, added one after the other to one place, were off by .06%."""
+    weight, queries = np.float32(0.26), np.arange(2, dtype=np.float32)
+    p = p_values(scores.astype(np.float32), queries, np.full(len(scores), weight), np.full(2, weight), null="nonmember")
+    expected = ((scores <= queries[:, None]).sum(axis=1) + 1) / (len(scores) + 1)
+    assert np.asarray(p) == pytest.approx(expected, rel=32 * float(np.finfo(np.float32).eps))
