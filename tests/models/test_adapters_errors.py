@@ -162,3 +162,22 @@ def test_causality():
         tdd.check_causal(function(), TABLE * np.nan, TOKENS)
     excluded = np.where(np.arange(V) == 5, -np.inf, TABLE).astype(np.float32)
     tdd.check_causal(function(), excluded, TOKENS)
+
+
+def shifted(params, tokens):
+    """As decoders that are given their targets: a first token of their own, and the logits at t describe token t."""
+    return jnp.asarray(params)[jnp.pad(tokens[:, :-1], ((0, 0), (1, 0)))]
+
+
+def test_a_model_that_shifts_its_input():
+    lm = tdd.from_function(shifted, vocab_size=V, name="decoder")
+    with pytest.raises(InputError, match=r"'decoder' shifts its input: .* drop the first, with output=lambda"):
+        tdd.check_causal(lm, TABLE, TOKENS)
+    unshifted = tdd.from_function(
+        shifted, vocab_size=V, name="decoder", output=lambda logits: jnp.roll(logits, -1, axis=1)
+    )
+    tdd.check_causal(unshifted, TABLE, TOKENS)
+    tokens, mask = np.asarray(TOKENS), np.ones(np.shape(TOKENS), bool)
+    own, plain = (tdd.token_stats(model, TABLE, tokens, mask).log_prob for model in (unshifted, function()))
+    assert np.array_equal(own[:, 1:], plain[:, 1:])
+    tdd.check_causal(function(), np.zeros_like(TABLE), TOKENS)  # a head that is still zero

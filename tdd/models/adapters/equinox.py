@@ -40,7 +40,8 @@ def from_equinox(
     Arrays become the parameters, everything else is static. The module is set to inference
     (`eqx.nn.inference_mode`: no dropout); the original stays as it is. Equal static parts are the same model. Every
     floating array counts as trained; one that is not belongs behind `jax.lax.stop_gradient` in the module, as
-    Equinox's own layers do. The logits must be causal, see `check_causal`.
+    Equinox's own layers do. The logits at position t must describe token t + 1, given tokens 0..t:
+    `check_causal` tests it.
 
     Args:
       module: The module.

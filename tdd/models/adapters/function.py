@@ -67,8 +67,9 @@ def from_function(
 ) -> LanguageModel:
     """Make a model of a function `logits(params, tokens [B, T]) -> [B, T, V]`.
 
-    The function must be traceable by JAX and causal: logits at position t may depend on tokens 0..t only;
-    `check_causal` tests it. Weights belong into `params`; closed over, they would be compiled into every program.
+    The function must be traceable by JAX and causal: logits at position t describe token t + 1 and depend on tokens
+    0..t only; `check_causal` tests it. Weights belong into `params`; closed over, they would be compiled into every
+    program.
     Pass the same function object each time: a new closure is a new model and compiles again.
 
     Args:
@@ -285,11 +286,15 @@ def first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: float = 1e-4) -> None:
-    """Fail unless logits at position t depend on tokens 0..t only, and `hidden` and `readout` reproduce them.
+_NO_CHANGE = 1e-6  # of the largest logit: rounding
 
-    For up to four cuts, the tokens after the cut are replaced by others; logits before the cut must not change. The
-    scores of a model that sees later tokens look plausible and mean nothing.
+
+def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: float = 1e-4) -> None:
+    """Fail unless logits at position t depend on tokens 0..t, token t included, and `hidden`, `readout` reproduce them.
+
+    For up to four cuts, the tokens from the cut on are replaced by others; logits before the cut must not change, and
+    those at the cut must. The scores of a model that sees later tokens, or that shifts its input as decoders do which
+    are given their targets, look plausible and mean nothing.
 
     Args:
       lm: The model.
@@ -298,7 +303,7 @@ def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: floa
       tolerance: Largest change of a logit, relative to the largest logit.
 
     Raises:
-      InputError: The model is not causal, its logits are not finite, or the fast path differs from them.
+      InputError: The model is not causal or shifts its input, its logits are not finite, or the fast path differs.
 
     Cost: One forward pass over 5 B rows.
     """
@@ -325,6 +330,13 @@ def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: floa
                 f"largest logit when tokens {cut} and later are replaced; give it a causal attention mask, and shift "
                 "nothing: logits at position t describe token t + 1"
             )
+    changes = [_difference(altered, logits[0]).max(axis=(0, 2)) / scale for altered in logits[1:]]
+    own = max(change[cut] for cut, change in zip(cuts, changes, strict=True))
+    if own <= _NO_CHANGE < tolerance < max(change.max() for change in changes):
+        raise InputError(
+            f"{name!r} shifts its input: its logits at position t do not depend on token t, so they describe token t, "
+            "not t + 1; drop the first, with output=lambda logits: jnp.roll(logits, -1, axis=1)"
+        )
     if lm.hidden is not None and lm.readout is not None:
         hidden = jax.jit(lm.hidden)(params, everything[:batch])
         fast = jnp.einsum("btd,vd->btv", hidden, lm.readout(params), precision="highest").astype(jnp.float32)

@@ -42,8 +42,8 @@ def from_linen(
     Its parameters are the module's *variables*, `{"params": ..., other collections ...}`, as `module.init` returns
     them. Only "params" is trained: gradients with respect to other collections are 0. Dropout is off: the switches
     `deterministic`, `train`, `training`, `is_training` and `inference` are set for evaluation, whether they are
-    fields of the module or arguments of the method. Equal modules are the same model. The logits must be causal, see
-    `check_causal`.
+    fields of the module or arguments of the method. Equal modules are the same model. The logits at position t must
+    describe token t + 1, given tokens 0..t: `check_causal` tests it.
 
     Args:
       module: The module, unbound.

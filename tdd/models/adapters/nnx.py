@@ -39,7 +39,8 @@ def from_nnx(
 
     The graph definition is static and the state becomes the parameters. A copy is set to evaluation
     (`model.eval()`: no dropout, running averages); `model` itself stays as it is, and later training does not reach
-    the copy: adapt again for new weights, which compiles nothing. The logits must be causal, see `check_causal`.
+    the copy: adapt again for new weights, which compiles nothing. The logits at position t must
+    describe token t + 1, given tokens 0..t: `check_causal` tests it.
 
     Args:
       model: The module.
