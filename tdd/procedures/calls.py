@@ -21,6 +21,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import conformal, lattice, stepup
+from tdd.kernels.evalues import EStepUp
 from tdd.validate import InputError, arrays
 
 _T = TypeVar("_T")
@@ -345,7 +346,7 @@ def in_own_precision(run: Callable[[list[Any]], _T], samples: Sequence[Any], *ot
 
 def narrowed(decisions: _T, alpha: Any) -> _T:
     """Return decisions made in double precision (NumPy) in JAX's default type; rounding carries no `adjusted` across
-    alpha.
+    alpha, no value above 0 to 0, and no `threshold` of a step past the values that it rejects.
 
     All others are returned unchanged. `decisions` is a NamedTuple with `reject` or a record with `selected`.
     """
@@ -357,7 +358,15 @@ def narrowed(decisions: _T, alpha: Any) -> _T:
         single: Any = jax.tree.map(lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, result)
     is_step = hasattr(single, "reject")
     decided = single.reject if is_step else single.selected
-    below, above = np.minimum(single.adjusted, level.below32), np.maximum(single.adjusted, level.above32)
+    known = np.where(result.adjusted > 0, np.maximum(single.adjusted, np.finfo(np.float32).tiny), single.adjusted)
+    below, above = np.minimum(known, level.below32), np.maximum(known, level.above32)
     adjusted = np.where(decided, below, above).astype(np.float32)
-    changed = single._replace if is_step else functools.partial(dataclasses.replace, single)
-    return jax.device_put(changed(adjusted=adjusted))
+    if not is_step:
+        return jax.device_put(dataclasses.replace(single, adjusted=adjusted))
+    exact, end = result.threshold, single.threshold
+    if isinstance(result, EStepUp):  # the smallest e-value that is rejected
+        end = np.where(end > exact, np.nextafter(end, np.float32(-np.inf)), end)
+    else:
+        end = np.where(end < exact, np.nextafter(end, np.float32(np.inf)), end)
+        end = np.where(exact > 0, np.maximum(end, np.finfo(np.float32).tiny), end)
+    return jax.device_put(single._replace(adjusted=adjusted, threshold=end.astype(np.float32)))

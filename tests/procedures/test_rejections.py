@@ -143,3 +143,22 @@ def test_masked_values_are_checked_and_the_same_program_serves_every_level():
     tdd.rejections(p, 0.1)
     with jax.check_tracer_leaks():
         assert tdd.rejections(p, 0.999).all()
+
+
+@pytest.mark.parametrize("name", ["bh", "by", "holm", "hommel", "sidak", "holm_sidak", "storey_bh", "two_stage_bh"])
+def test_results_in_single_precision_agree_with_decisions_in_double(name):
+    """The threshold is not rounded past the largest rejected p-value, and nothing above 0 becomes 0."""
+    tiny = getattr(tdd, name)(np.array([1e-300, 1e-45, 0.2]), 0.05)
+    assert float(tiny.threshold) > 0
+    assert (np.asarray(tiny.adjusted) > 0).all()
+    for seed in range(20):
+        p = np.random.default_rng(seed).random(12) ** 4
+        result = getattr(tdd, name)(p, 0.3)
+        assert np.array_equal(p <= float(result.threshold), result.reject)
+
+
+def test_the_threshold_of_e_values_is_not_above_the_smallest_rejected_one():
+    for seed in range(20):
+        e = np.random.default_rng(seed).pareto(0.5, 12) * 20
+        result = tdd.e_bh(e, 0.3)
+        assert np.array_equal(e >= float(result.threshold), result.reject)
