@@ -34,7 +34,7 @@ __all__ = [
 Method = Literal["lond", "lond/any", "e_lond", "lord_plus_plus", "saffron"]
 METHODS = ("lond", "lond/any", "e_lond", "lord_plus_plus", "saffron")
 WEALTH_FRACTION = {"lord_plus_plus": 0.1, "saffron": 0.5}
-_SERIES = {"log": 0.07720838, "power": 0.4374901658}
+_SERIES = {"log": 0.07720838, "power": 0.43749016577}
 
 
 class Online(NamedTuple):
@@ -230,7 +230,7 @@ def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]
 def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
     """[length] float64 weights gamma_1, gamma_2, ... that sum to at most 1 over all of time.
 
-    "log": 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))). "power": 0.4374901658 t^-1.6.
+    "log": 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))). "power": 0.43749016577 t^-1.6.
 
     Raises ValueError: unknown `kind`.
     References: Javanmard & Montanari (2018) for "log"; Ramdas et al. (2018) for "power".

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import references_bounds as ref
 import rounding
+from scipy import special
 
 from tdd.kernels import online
 
@@ -106,6 +107,8 @@ def test_series(kind, reference):
     np.testing.assert_allclose(series[:50], [reference(t) for t in range(1, 51)], rtol=1e-13)
     assert (np.diff(series[1:]) < 0).all()
     assert 0.3 < series.sum() <= 1
+    if kind == "power":
+        assert 1 - 1e-10 < series[0] * special.zeta(1.6) <= 1  # over all of time
 
 
 def test_bad_options():

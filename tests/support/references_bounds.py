@@ -144,7 +144,7 @@ def log_series(t):
 
 
 def power_series(t):
-    return 0.4374901658 * t**-1.6
+    return 0.43749016577 * t**-1.6
 
 
 def lond(p, alpha, harmonic=False):
