@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,7 +18,6 @@ from tdd.validate import InputError, arrays
 LARGE = 2_048
 """Calibration scores or items up to which the template is computed; beyond, the host draws."""
 _TOGETHER = 256  # draws whose counts fit a core's cache
-_A_DRAW = 0.6  # cost of a binomial draw beside that of placing a uniform
 
 
 def fdp_template(
@@ -95,8 +95,10 @@ def draw_template(
     largest u_k' of k' <= k. The approximation affects how the error is divided among the ranks, not its total: P(N_k(i)
     <= u_k(i) for all i) >= 1 - delta for every k, over the draws and the data, for any number of draws.
 
-    Cost: B multinomial draws for each pair of a tabulated rank and number of nulls, O(log n) ranks and a bounded number
-    of nulls; the last eight templates are cached.
+    The N_k of one draw share their parts for several k (`_counts`): each has its own law, and only that is used.
+
+    Cost: 8 B binomial draws for each of O(log n) tabulated ranks, and B operations for each pair of a tabulated rank
+    and number of nulls, of which there are at most 256; the last eight templates are cached.
     """
     data = np.asarray(_words(key))
     exact = lattice.is_exact(level)
@@ -112,22 +114,20 @@ def _drawn(
     random = np.random.default_rng(np.random.SeedSequence(words))
     grid, step, num_steps = grids(max_calibration, max_tests)
     ranks = grid[grid <= n].astype(np.float64)
-    between = random.standard_gamma(np.diff(ranks, prepend=0, append=n + 1), (num_draws, ranks.size + 1))
-    between /= between.sum(axis=1, keepdims=True)
-    cells, most = np.zeros(between.shape, np.int64), np.zeros(num_draws)
-    parts = [slice(start, start + _TOGETHER) for start in range(0, num_draws, _TOGETHER)]
-    few = _cells_of_few(np.diff(ranks, prepend=0, append=n + 1) * step / (n + 1))
+    most = np.zeros((num_steps, num_draws))
+    for start in range(0, num_draws if place else 0, _TOGETHER):
+        part = slice(start, min(start + _TOGETHER, num_draws))
+        between = random.standard_gamma(np.diff(ranks, prepend=0, append=n + 1), (part.stop - start, ranks.size + 1))
+        between /= between.sum(axis=1, keepdims=True)
+        for index, count in enumerate(_counts(random, step, num_steps, between)):
+            most[index, part] = _deviation(count, (index + 1) * step, ranks, n).max(axis=1)
     bound = np.zeros((num_steps, grid.size), np.int32)
     widest = np.zeros(grid.size, np.int32)
     for index in range(num_steps):
         k = (index + 1) * step
-        for part in parts:
-            cells[part] += _counts(random, step, between[part], few)
-            if place:
-                most[part] = _deviation(np.cumsum(cells[part, :-1], axis=1, dtype=float), k, ranks, n).max(axis=1)
         top = np.full(grid.size, k)
         if place:
-            top[: ranks.size] = _largest(np.partition(most, num_draws - place)[num_draws - place], k, ranks, n)
+            top[: ranks.size] = _largest(np.partition(most[index], num_draws - place)[num_draws - place], k, ranks, n)
         widest = np.maximum(widest, top)
         bound[index] = widest
     num_nulls = step * np.arange(1, num_steps + 1, dtype=np.int32)
@@ -135,29 +135,20 @@ def _drawn(
     return Template(*jax.device_put((num_nulls, grid, bound, np.int32(n), value)))
 
 
-def _cells_of_few(mean: np.ndarray) -> int:
-    """How many of the first cells hold so few uniforms that to place each costs less than a binomial draw a cell."""
-    saved = _A_DRAW * np.arange(1, mean.size + 1) - np.cumsum(mean)
-    return int(np.argmax(saved)) + 1 if saved.max() > 0 else 0
+def _counts(random: np.random.Generator, step: int, num_steps: int, between: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield N_k [B, R] at the R ranks for k = step, 2 step, ..., with the chances [B, R + 1] of the cells between them.
 
-
-def _counts(random: np.random.Generator, size: int, chances: np.ndarray, few: int) -> np.ndarray:
-    """[B, R] multinomial counts of `size` for chances [B, R]; the first cells by placing uniforms one by one."""
-    draws, cells = chances.shape
-    if few == 0:
-        return random.multinomial(size, chances)
-    edges = np.cumsum(chances[:, :few], axis=1)
-    total = edges[:, -1:].copy()
-    inside, found = np.full(draws, size), np.empty((draws, cells), np.int64)
-    if few < cells:
-        found[:, few - 1 :] = random.multinomial(size, np.concatenate([total, chances[:, few:]], axis=1))
-        inside = found[:, few - 1].copy()
-    rows = np.repeat(np.arange(draws), inside)
-    ends = (edges / total + np.arange(draws)[:, None]).ravel()  # one search for all rows
-    place = np.searchsorted(ends, random.random(rows.size) + rows, side="right")
-    place = np.minimum(place, few * (rows + 1) - 1)
-    found[:, :few] = np.bincount(place, minlength=draws * few).reshape(draws, few)
-    return found
+    Counts of step, 2 step, 4 step, ... nulls are drawn; those of any other number are the sum over its binary digits.
+    """
+    powers = [
+        np.cumsum(random.multinomial(step << digit, between)[:, :-1], axis=1, dtype=float)
+        for digit in range(num_steps.bit_length())
+    ]
+    sums = [np.zeros_like(powers[0])] * (len(powers) + 1)  # by the number of digits that are 1
+    for number in range(1, num_steps + 1):
+        lowest, digits = (number & -number).bit_length() - 1, number.bit_count()
+        sums[digits] = sums[digits - 1] + powers[lowest]  # that without its lowest digit came last with so many
+        yield sums[digits]
 
 
 def _deviation(count: np.ndarray, k: int, rank: np.ndarray, n: int) -> np.ndarray:

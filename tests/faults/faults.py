@@ -135,10 +135,10 @@ STEP_UP = (
         ("tests/kernels/test_lattice.py", *_law("lattice.product_le")),
     ),
     Fault(
-        "fdp_template: rows share their cells",
+        "fdp_template: the counts of every number of nulls are sums of the smallest part",
         "tdd/procedures/fdp_template.py",
-        "ends = (edges / total + np.arange(draws)[:, None]).ravel()",
-        "ends = (edges[:1] / total[:1] + np.arange(draws)[:, None]).ravel()",
+        "sums[digits - 1] + powers[lowest]",
+        "sums[digits - 1] + powers[0]",
         ("tests/procedures/test_fdp_template.py",),
     ),
     Fault(

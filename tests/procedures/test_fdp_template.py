@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import tdd
 from tdd.kernels import lattice
@@ -32,26 +33,19 @@ def test_the_largest_count_is_that_of_a_search(k, n):
         np.testing.assert_array_equal(fdp_template._largest(deviation, k, rank, n), expected)
 
 
-@pytest.mark.parametrize("few", [0, 2, 4])
-def test_counts_are_multinomial_however_many_cells_are_filled_one_by_one(few):
+def test_the_counts_of_every_number_of_nulls_are_multinomial():
     """Each vector of counts by its exact probability, for every row of chances; six standard errors."""
-    chances = np.array([[0.1, 0.2, 0.3, 0.4], [0.7, 1e-9, 0.2, 0.1 - 1e-9]])
-    random, size, rounds = np.random.default_rng(few), 3, 20_000
-    found = fdp_template._counts(random, size, np.repeat(chances, rounds, axis=0), few).reshape(2, rounds, 4)
-    assert (found.sum(axis=2) == size).all()
-    for row, counts in zip(chances, found, strict=True):
-        for cells in itertools.product(range(size + 1), repeat=4):
-            if sum(cells) == size:
-                ways = math.factorial(size) / math.prod(map(math.factorial, cells))
-                chance = ways * math.prod(row**cells)
-                share = (counts == cells).all(axis=1).mean()
+    chances, rounds = np.array([[0.1, 0.2, 0.7], [0.9, 1e-9, 0.1 - 1e-9]]), 20_000
+    drawn_counts = fdp_template._counts(np.random.default_rng(0), 2, 7, np.repeat(chances, rounds, axis=0))
+    for number, reached in enumerate(drawn_counts, 1):
+        k, reached = 2 * number, reached.reshape(2, rounds, 2)
+        for row, counts in zip(chances, reached, strict=True):
+            law = stats.multinomial(k, row / row.sum())
+            for first, second in itertools.combinations_with_replacement(range(k + 1), 2):
+                chance = law.pmf([first, second - first, k - second])
+                share = (counts == [first, second]).all(axis=1).mean()
                 assert abs(share - chance) <= 6 * math.sqrt(chance * (1 - chance) / rounds) + 1e-6
-
-
-def test_cells_are_filled_one_by_one_where_that_costs_less():
-    assert fdp_template._cells_of_few(np.full(10, 0.01)) == 10
-    assert fdp_template._cells_of_few(np.array([0.1, 0.2, 5.0, 5.0])) == 2
-    assert fdp_template._cells_of_few(np.full(4, 30.0)) == 0
+    assert number == 7
 
 
 @pytest.mark.slow("long")
