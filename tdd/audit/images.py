@@ -38,6 +38,7 @@ from tdd.scoring.store.address import address, fingerprint
 from tdd.scoring.token_stats import tiling, wanted_statistics
 from tdd.texts import load_texts
 from tdd.validate import InputError, is_memory_error
+from tdd.validate.settings import on_own_devices
 
 _logger = logging.getLogger("tdd")
 
@@ -50,6 +51,7 @@ _LEAST_PROBABILITY = 1e-10
 _MOST = 32  # images of a batch
 
 
+@on_own_devices()
 def score_images(
     model: Any,
     images: Any,

@@ -27,6 +27,7 @@ from tdd.records import Texts
 from tdd.scoring.score import Scoring
 from tdd.texts import hash_texts, load_text_columns
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import on_own_devices
 
 GUARANTEE_ROWS = [("tdd.run_dataset_inference", "blind baseline", BLIND)]
 
@@ -51,6 +52,7 @@ _DATASET = Kind(
 )
 
 
+@on_own_devices()
 def run_dataset_inference(
     model: Any,
     suspect: Any,

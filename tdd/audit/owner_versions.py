@@ -29,6 +29,7 @@ from tdd.scoring.scores.score import Score
 from tdd.texts import load_text_columns
 from tdd.texts.words import unusual_space
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import on_own_devices
 
 GUARANTEE_ROWS = [
     (
@@ -69,6 +70,7 @@ _FEATURES = (
 """Rows of `_features`: what each is called, and how its mean is written."""
 
 
+@on_own_devices()
 def run_version_test(
     model: Any,
     documents: Any,

@@ -37,6 +37,7 @@ from tdd.validate import InputError
 from tdd.validate.arrays import as_count
 from tdd.validate.files import check_choice
 from tdd.validate.options import KnownFields
+from tdd.validate.settings import on_own_devices
 
 ANSWERS, TABLE = "answers.jsonl", "paraphrases.jsonl"
 EXAMPLES = 5
@@ -121,6 +122,7 @@ class Decoding(KnownFields):
         return dataclasses.asdict(BeamSearch()) | limit
 
 
+@on_own_devices()
 def paraphrase(
     texts: Any,
     *,

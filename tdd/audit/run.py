@@ -28,6 +28,7 @@ from tdd.scoring.how import Run, RunOptions, as_run
 from tdd.scoring.score import Scoring
 from tdd.scoring.scores.score import Score, as_scores, given_by_name
 from tdd.validate import InputError
+from tdd.validate.settings import on_own_devices
 
 if TYPE_CHECKING:
     from tdd.audit.flagged import Restricted
@@ -90,6 +91,7 @@ def run_audit(
     shard: tuple[int, int] | str,
     **options: Unpack[AuditOptions],
 ) -> None: ...
+@on_own_devices()
 def run_audit(
     model: Any,
     candidates: Any,

@@ -33,6 +33,7 @@ from tdd.scoring.inputs import Model
 from tdd.scoring.models import find_model, provenance_of
 from tdd.scoring.store import ScoreStore
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import on_own_devices
 
 _CONTROL_SHUFFLES = 20
 """Shuffles under the control model, however early the run stops: few cannot show that an order is not random."""
@@ -72,6 +73,7 @@ def run_exchange(
     shard: tuple[int, int] | str,
     **options: Unpack[ExchangeOptions],
 ) -> None: ...
+@on_own_devices()
 def run_exchange(
     model: Any,
     data: Any,

@@ -20,6 +20,7 @@ from tdd.lab.step import Stepper, learning_rates, mean_loss
 from tdd.lab.tokens import Batch, Batches, encode
 from tdd.records import LanguageModel
 from tdd.runs.display import progress_bar
+from tdd.validate.settings import on_own_devices
 
 
 class TrainResult(NamedTuple):
@@ -37,6 +38,7 @@ class TrainResult(NamedTuple):
     factors: Any = None
 
 
+@on_own_devices()
 def train(
     lm: LanguageModel,
     params: Any,
@@ -114,6 +116,7 @@ def train(
     return TrainResult(params, record.history, None if lora is None else stepper.trained)
 
 
+@on_own_devices()
 def tune(
     lm: LanguageModel,
     params: Any,

@@ -54,6 +54,7 @@ from tdd.records import LanguageModel
 from tdd.runs.atomic import sync
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
+from tdd.validate.settings import on_own_devices
 
 _logger = logging.getLogger("tdd")
 
@@ -64,6 +65,7 @@ _UNSAID = (
 )
 
 
+@on_own_devices()
 def load(
     path: str | os.PathLike[str], *, dtype: Any = None, revision: str | None = None, mesh: Mesh | None = None
 ) -> tuple[LanguageModel, dict[str, Any], Any]:

@@ -20,6 +20,7 @@ from tdd.records import Guarantee
 from tdd.scoring.buckets import check_max_length
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
+from tdd.validate.settings import in_own_settings
 
 _MOST_DRAWN = 30_000_000
 """Items times draws of the bounds by simulation, four bytes each; above it, where a look's fraction of the level is
@@ -182,6 +183,7 @@ class Contamination(Probe):
     Arguments, attributes and guarantees are those of `Probe`.
     """
 
+    @in_own_settings()
     def leak(self) -> Leak | None:
         """The leak as known so far; None while there is no alarm.
 
@@ -289,6 +291,7 @@ class OrderContamination(Contamination):
         """The guarantee of the "set", over the whole run; there is none of single shards."""
         return ORDER_GUARANTEES
 
+    @in_own_settings()
     def evaluate(self, params: Any) -> ProbeResult:
         """Scores of all orders; pure, as `Probe.evaluate`."""
         result = super().evaluate(params)

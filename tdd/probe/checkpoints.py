@@ -13,6 +13,7 @@ from tdd.runs.display import progress_bar
 from tdd.scoring.how import Run, as_run, split_options
 from tdd.scoring.models import find_model, provenance_of
 from tdd.validate import InputError
+from tdd.validate.settings import on_own_devices
 
 _UNUSED = ("devices", "shard_params", "store", "job", "on_batch")
 """Fields of `Run`: one device looks at one checkpoint after the other, and the run folder is what continues."""
@@ -26,6 +27,7 @@ class CheckpointOptions(FurtherOptions, total=False):
     seed: int
 
 
+@on_own_devices()
 def over_checkpoints(
     models: Sequence[Any],
     suspect: Any,

@@ -18,7 +18,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Callable
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -64,12 +66,20 @@ GUARANTEE_ROWS = [
 ]
 
 
+_Options = ParamSpec("_Options")
+_Guard = TypeVar("_Guard", bound="OneAtATime")
+_Result = TypeVar("_Result")
+
+_NO_SCORE = float(np.finfo(np.float32).max)
+"""In a baseline: there is no score yet. A number, for programs under `jax_debug_nans` that return the state."""
+
+
 class ProbeState(NamedTuple):
     """State that a probe carries from look to look; a pytree of fixed shape.
 
     Attributes:
       rule: state of the sequential rule.
-      baseline: [m + n] float32, the first finite score of each item; NaN where there is none yet.
+      baseline: [m + n] float32, the first finite score of each item; the largest float32 where there is none yet.
       look: [] int32, number of looks so far.
       item_e_values: [m] e-values of the suspects, over all looks so far; they never fall.
     """
@@ -95,7 +105,7 @@ class SetEvidence:
     def init(self) -> ProbeState:
         """The state before the first look."""
         rule = trajectories.start(self.num_draws, alpha=self.alpha)
-        unknown = jnp.full(self.num_items, jnp.nan, jnp.float32)
+        unknown = jnp.full(self.num_items, _NO_SCORE, jnp.float32)
         return ProbeState(rule, unknown, jnp.int32(0), jnp.zeros(self.num_suspects, rule.spent.dtype))
 
     def observe(self, labels: jax.Array, state: ProbeState, result: ProbeResult) -> tuple[ProbeState, Evidence]:
@@ -106,13 +116,15 @@ class SetEvidence:
         """
         scores = jnp.concatenate([result.suspect_scores, result.reference_scores])
         statistics = functools.partial(set_statistics, scores, labels, statistic=self.statistic)
+        scored = state.baseline < _NO_SCORE  # earlier versions saved NaN where there is none
         if self.from_first:
-            labelled = lax.cond(state.look == 0, statistics, lambda: statistics(baseline=state.baseline))
+            baseline = jnp.where(scored, state.baseline, jnp.nan)
+            labelled = lax.cond(state.look == 0, statistics, lambda: statistics(baseline=baseline))
         else:
             labelled = statistics()
         look = state.look + 1
         rule, evidence = trajectories.advance(state.rule, labelled, trajectories.spending(look, self.horizon))
-        known = jnp.isfinite(state.baseline) | ~jnp.isfinite(scores)
+        known = scored | ~jnp.isfinite(scores)
         weight = self._total_weight(look, rule.spent) - self._total_weight(state.look, state.rule.spent)
         items = state.item_e_values + weight * self.item_e_values(result)
         return ProbeState(rule, jnp.where(known, state.baseline, scores), look, items), evidence
@@ -231,7 +243,37 @@ class ProbeRecord:
         return {prefix + name: float(number) for name, number in numbers.items()}
 
 
-class AlarmHistory:
+class OneAtATime:
+    """What several threads may call: its methods `one_at_a_time` wait for one another.
+
+    The lock is left out of pickles and copies, which have one of their own.
+    """
+
+    _lock: threading.RLock  # pyright: ignore[reportInvalidTypeForm]
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:  # noqa: D102
+        made = super().__new__(cls)
+        made._lock = threading.RLock()
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+
+def one_at_a_time(
+    method: Callable[Concatenate[_Guard, _Options], _Result],
+) -> Callable[Concatenate[_Guard, _Options], _Result]:
+    """The method, which waits while another thread is in a method of the same object."""
+
+    @functools.wraps(method)
+    def locked(self: _Guard, *args: _Options.args, **kwargs: _Options.kwargs) -> _Result:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return locked
+
+
+class AlarmHistory(OneAtATime):
     """A `history` of records, in which an alarm stays once it has been raised."""
 
     history: list[Any]
@@ -273,6 +315,16 @@ def check_same(name: str, saved: Any, expected: Any) -> None:
             f"state is of another guard: its {name} is {saved!r}, this guard's is {expected!r}; make the guard with "
             "the arguments of the run that saved the state"
         )
+
+
+def as_bytes(text: str) -> np.ndarray:
+    """A text as an array [n] uint8, which every format of checkpoints takes."""
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def as_text(saved: Any) -> str:
+    """Invert `as_bytes`; a text, as earlier versions saved it, stays as it is."""
+    return saved if isinstance(saved, str) else np.asarray(saved, np.uint8).tobytes().decode()
 
 
 def _finite_mean(scores: Any) -> float:

@@ -19,6 +19,7 @@ divides them.)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,16 +29,19 @@ import optax
 from jax import lax
 
 from tdd.probe.evidence import GRAD_NORM_QUANTILES
+from tdd.procedures.calls import tracing
 from tdd.scoring.gradients import check_gradient_loss, check_microbatch
 from tdd.validate import InputError
+from tdd.validate.settings import in_own_settings
 
 
 class GradNormState(NamedTuple):
-    """State of `record_grad_norms`: quantiles [len(levels)] float32 of the last step, NaN before the first."""
+    """State of `record_grad_norms`: quantiles [len(levels)] float32 of the last step, -1 before the first."""
 
     grad_norm_quantiles: jax.Array
 
 
+@in_own_settings()
 def example_grad_norms(
     loss: Callable[..., Any], params: Any, *examples: Any, microbatch: int = 1, keep_batch_dim: bool = False
 ) -> jax.Array:
@@ -45,6 +49,8 @@ def example_grad_norms(
 
     Accepts the losses of `optax.microbatching.micro_grad`, in the same two forms. The last microbatch may be
     incomplete, and no sum of gradients is kept. For a `LanguageModel` `tdd.grad_norms` forms no gradient.
+
+    Outside `jit` it is compiled once for each function, shapes and types: what the function reads besides is constant.
 
     Args:
       loss: (params, *example) -> [] real. One that returns more is wrapped: `lambda *given: loss(*given)[0]`.
@@ -69,6 +75,24 @@ def example_grad_norms(
     """
     count = _check_examples([jnp.shape(leaf) for leaf in jax.tree.leaves(examples)])
     size = min(check_microbatch(microbatch) or 1, max(count, 1))
+    options = (loss, count, size, bool(keep_batch_dim))
+    if tracing():
+        return _example_norms(*options, params, examples)
+    try:
+        compiled = _compiled(*options)
+    except TypeError:  # a loss that cannot be hashed cannot be found again
+        compiled = _compiled.__wrapped__(*options)
+    return compiled(params, examples)
+
+
+@functools.lru_cache(maxsize=64)  # a loss that is made anew for each call is forgotten with its program
+def _compiled(*options: Any) -> Callable[..., jax.Array]:
+    return jax.jit(functools.partial(_example_norms, *options))
+
+
+def _example_norms(
+    loss: Callable[..., Any], count: int, size: int, keep_batch_dim: bool, params: Any, examples: tuple[Any, ...]
+) -> jax.Array:
     leaves, structure = jax.tree.flatten(params)
     trained = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
     check_gradient_loss("the loss", len(trained))
@@ -94,6 +118,7 @@ def example_grad_norms(
     return norms.swapaxes(0, 1).reshape(-1)[:count]
 
 
+@in_own_settings()
 def gradient_norm(gradient: Any) -> jax.Array:
     """Euclidean norm of a tree of arrays, accumulated in float32: [] float32.
 
@@ -106,6 +131,7 @@ def gradient_norm(gradient: Any) -> jax.Array:
     return jnp.sqrt(sum((jnp.square(jnp.abs(leaf).astype(jnp.float32)).sum() for leaf in leaves), jnp.float32(0)))
 
 
+@in_own_settings()
 def quantiles(norms: jax.Array, levels: tuple[float, ...] = GRAD_NORM_QUANTILES) -> jax.Array:
     """Quantiles of the finite norms: [len(levels)] float32, NaN if none is finite.
 
@@ -137,9 +163,10 @@ def record_grad_norms(levels: tuple[float, ...] = GRAD_NORM_QUANTILES) -> optax.
     """
     levels = _check_quantile_levels(levels)
 
+    @in_own_settings()
     def init(params: Any) -> GradNormState:
         del params
-        return GradNormState(jnp.full(len(levels), jnp.nan, jnp.float32))
+        return GradNormState(jnp.full(len(levels), -1, jnp.float32))  # a number, also under jax_debug_nans
 
     def update(
         updates: Any, state: Any, params: Any = None, *, grad_norms: jax.Array | None = None, **extra: Any

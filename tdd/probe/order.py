@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import martingale, online_conformal
-from tdd.probe.evidence import AlarmHistory, as_step, check_same
+from tdd.probe.evidence import AlarmHistory, as_bytes, as_step, as_text, check_same, one_at_a_time
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
+from tdd.validate.settings import in_own_settings, on_own_devices
 
 GUARANTEE = Guarantee(
     "P(the alarm ever goes off) <= alpha",
@@ -60,6 +61,42 @@ class OrderRecord:
         return {prefix + name: float(getattr(self, name)) for name in names}
 
 
+@dataclasses.dataclass(frozen=True)
+class _Rule:
+    """What is static about a guard; guards that are alike share compiled programs."""
+
+    alpha: float
+    against: str
+    memory: int
+
+    def nothing_held(self) -> online_conformal.State:
+        return online_conformal.start(self.memory, null="nonmember", dtype=jnp.float32)
+
+    def observe(self, state: OrderState, values: jax.Array, mask: jax.Array | None) -> tuple[OrderState, OrderEvidence]:
+        """See `OrderGuard.observe`."""
+        values = jnp.asarray(values, jnp.float32)
+        real = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+        held = self.nothing_held() if self.against == "batch" else state.held
+
+        def example(carry: Any, item: Any) -> Any:
+            held, wealth, count, crossed, key = carry
+            value, keep = item
+            key = online_conformal.key_after(key, value, keep)
+            uniform, leaves = online_conformal.draw(key, self.memory)
+            held, p = online_conformal.advance(held, value, uniform, leaves, keep)
+            wealth, now = martingale.advance(wealth, jnp.log(p), keep)
+            crossed = jnp.where((crossed < 0) & (now.anytime_p_value <= self.alpha), count, crossed)
+            return (held, wealth, count + keep, crossed, key), OrderEvidence(p, now.log_martingale, now.anytime_p_value)
+
+        carry, evidence = jax.lax.scan(
+            example, (held, state.wealth, state.num_examples, state.crossed_at, state.key), (values, real)
+        )
+        return OrderState(*carry), evidence
+
+
+_observe = jax.jit(_Rule.observe, static_argnums=0)
+
+
 class OrderGuard(AlarmHistory):
     """Watch one number an example, in order of arrival, for anything but a random order.
 
@@ -102,6 +139,7 @@ class OrderGuard(AlarmHistory):
 
     guarantee = GUARANTEE
 
+    @on_own_devices()
     def __init__(
         self,
         *,
@@ -115,21 +153,23 @@ class OrderGuard(AlarmHistory):
         self.alpha, self.against, self.memory = float(alpha), against, as_count(memory, "memory")
         self.seed = seed
         self.history: list[OrderRecord] = []
+        self._rule = _Rule(self.alpha, self.against, self.memory)
         self._state = self.init()
-        self._observe = jax.jit(self._advance)
 
+    @in_own_settings()
     def init(self, key: jax.Array | None = None) -> OrderState:
         """The state before the first example; `key` in place of the seed's."""
         if key is not None:
             arrays.check_key(key, "the draw of ties")
         return OrderState(
-            online_conformal.start(self.memory, null="nonmember", dtype=jnp.float32),
+            self._rule.nothing_held(),
             martingale.start("simple_jumper"),
             jnp.int32(0),
             jnp.int32(-1),
             arrays.key_of_seed(self.seed) if key is None else key,
         )
 
+    @in_own_settings()
     def observe(
         self, state: OrderState, values: jax.Array, mask: jax.Array | None = None
     ) -> tuple[OrderState, OrderEvidence]:
@@ -140,8 +180,10 @@ class OrderGuard(AlarmHistory):
           values: [B] in order of arrival, at least one; NaN is left out.
           mask: [B] bool, True = real example.
         """
-        return self._observe(state, values, mask)
+        return _observe(self._rule, state, values, mask)
 
+    @on_own_devices()
+    @one_at_a_time
     def __call__(self, step: int, values: Any) -> OrderRecord:
         """Take in the batch of a training step.
 
@@ -158,7 +200,7 @@ class OrderGuard(AlarmHistory):
                 "values must be one number an example [B] in order of arrival, got "
                 f"{array.dtype} of shape {array.shape}"
             )
-        self._state, evidence = self.observe(self._state, jnp.asarray(array.astype(np.float32)))
+        self._state, evidence = self.observe(self._state, array.astype(np.float32))
         count, crossed_at, evidence = jax.device_get((self._state.num_examples, self._state.crossed_at, evidence))
         log_martingale, anytime_p_value = float(evidence.log_martingale[-1]), float(evidence.anytime_p_value[-1])
         alarm = bool(crossed_at >= 0)
@@ -166,47 +208,53 @@ class OrderGuard(AlarmHistory):
         self.history.append(record)
         return record
 
+    @in_own_settings()
+    @one_at_a_time
     def state_dict(self) -> dict[str, Any]:
-        """Arrays and plain values to save with a checkpoint of the run."""
+        """Arrays and numbers to save with a checkpoint of the run, none of the arrays empty."""
         state = self._state._replace(key=jax.random.key_data(self._state.key))
-        return {
-            "options": {"alpha": self.alpha, "against": self.against, "memory": self.memory},
-            "history": [dataclasses.asdict(record) for record in self.history],
-            "state": [np.asarray(leaf) for leaf in jax.tree.leaves(state)],
-            "generator": str(jax.random.key_impl(self._state.key)),
+        saved = {
+            "alpha": np.float64(self.alpha),
+            "against": as_bytes(self.against),
+            "memory": self.memory,
+            "generator": as_bytes(str(jax.random.key_impl(self._state.key))),
         }
+        saved |= {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        if self.history:
+            saved |= {f"history/{name}": np.array([vars(record)[name] for record in self.history]) for name in _FIELDS}
+        return saved
 
+    @on_own_devices()
+    @one_at_a_time
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Continue from a saved state.
 
         Raises:
           InputError: it is of a guard with other options.
         """
-        for name, value in saved["options"].items():
-            check_same(name, value, getattr(self, name))
-        leaves = [jnp.asarray(leaf) for leaf in saved["state"]]
-        leaves[-1] = jax.random.wrap_key_data(leaves[-1], impl=saved.get("generator", "threefry2x32"))
-        self._state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)
-        self.history = [OrderRecord(**record) for record in saved["history"]]
+        saved = _as_saved_today(saved) if "options" in saved else saved
+        check_same("alpha", float(saved["alpha"]), self.alpha)
+        check_same("against", as_text(saved["against"]), self.against)
+        check_same("memory", int(saved["memory"]), self.memory)
+        structure = jax.tree.structure(self._state)
+        leaves = [jnp.asarray(np.asarray(saved[f"state/{i}"])) for i in range(structure.num_leaves)]
+        leaves[-1] = jax.random.wrap_key_data(leaves[-1], impl=as_text(saved["generator"]))
+        columns = [np.asarray(saved.get(f"history/{name}", ())).tolist() for name in _FIELDS]
+        self._state = jax.tree.unflatten(structure, leaves)
+        self.history = [OrderRecord(*values) for values in zip(*columns, strict=True)]
 
-    def _advance(
-        self, state: OrderState, values: jax.Array, mask: jax.Array | None
-    ) -> tuple[OrderState, OrderEvidence]:
-        values = jnp.asarray(values, jnp.float32)
-        real = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
-        held = self.init(state.key).held if self.against == "batch" else state.held
 
-        def example(carry: Any, item: Any) -> Any:
-            held, wealth, count, crossed, key = carry
-            value, keep = item
-            key = online_conformal.key_after(key, value, keep)
-            uniform, leaves = online_conformal.draw(key, self.memory)
-            held, p = online_conformal.advance(held, value, uniform, leaves, keep)
-            wealth, now = martingale.advance(wealth, jnp.log(p), keep)
-            crossed = jnp.where((crossed < 0) & (now.anytime_p_value <= self.alpha), count, crossed)
-            return (held, wealth, count + keep, crossed, key), OrderEvidence(p, now.log_martingale, now.anytime_p_value)
+_FIELDS = tuple(field.name for field in dataclasses.fields(OrderRecord))
 
-        carry, evidence = jax.lax.scan(
-            example, (held, state.wealth, state.num_examples, state.crossed_at, state.key), (values, real)
-        )
-        return OrderState(*carry), evidence
+
+def _as_saved_today(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A state in the form of earlier versions: options, leaves and records under one name each."""
+    leaves, records = (
+        [*part.values()] if isinstance(part, Mapping) else part for part in (saved["state"], saved["history"])
+    )
+    return {
+        **saved["options"],
+        "generator": saved.get("generator", "threefry2x32"),
+        **{f"state/{i}": leaf for i, leaf in enumerate(leaves)},
+        **{f"history/{name}": [record[name] for record in records] for name in _FIELDS},
+    }

@@ -15,16 +15,28 @@ from tdd.device_kinds import default_platform
 from tdd.kernels.set_statistics import labellings
 from tdd.placement import everywhere
 from tdd.probe import folder as folders
-from tdd.probe.evidence import ITEMS, AlarmHistory, Evidence, ProbeRecord, ProbeResult, ProbeState, SetEvidence, as_step
+from tdd.probe.evidence import (
+    ITEMS,
+    AlarmHistory,
+    Evidence,
+    ProbeRecord,
+    ProbeResult,
+    ProbeState,
+    SetEvidence,
+    as_bytes,
+    as_step,
+    as_text,
+    one_at_a_time,
+)
 from tdd.probe.inputs import ROLES, FurtherOptions, ProbeOptions, check_reachable, lay_out, num_texts, read_roles
 from tdd.probe.program import Program, as_language_model
 from tdd.procedures import anytime
-from tdd.procedures.calls import in_own_settings
 from tdd.procedures.ptdi import GUARANTEES
 from tdd.records import Guarantee
 from tdd.scoring.buckets import check_max_length
 from tdd.scoring.how import Run, RunOptions, as_run, split_options
 from tdd.validate import InputError
+from tdd.validate.settings import in_own_settings
 
 _logger = logging.getLogger("tdd")
 
@@ -198,15 +210,19 @@ class Probe(AlarmHistory):
         Raises:
           InputError: a step that is not a number, or one before the last look; at the first look, no finite score.
         """
-        if not self.due(step):
-            return None
+        return self._look(as_step(step), params) if self.due(step) else None
+
+    @in_own_settings()
+    @one_at_a_time
+    def _look(self, step: int, params: Any) -> ProbeRecord | None:
         start = time.perf_counter()
         number = as_step(step, self.history[-1].step if self.history else None)
-        with in_own_settings():
-            result = self.evaluate(params)
-            state, evidence = self.observe(self.state, result)
-            result, evidence, state = _on_host((result, evidence, state))
-            items = jax.device_get(_flagged(self._rule, state))
+        if not self.due(number):  # another thread has looked meanwhile
+            return None
+        result = self.evaluate(params)
+        state, evidence = self.observe(self.state, result)
+        result, evidence, state = _on_host((result, evidence, state))
+        items = jax.device_get(_flagged(self._rule, state))
         if not self.history and result.num_not_finite == sum(self.sizes):
             raise InputError(
                 f"none of the {sum(self.sizes)} scores at the first look is finite: the parameters hold NaN, or the "
@@ -237,6 +253,7 @@ class Probe(AlarmHistory):
         """Guarantees of the "set", of the flagged "items", and of those that "one look" selects by itself."""
         return {"set": anytime.GUARANTEE, "items": ITEMS, "one look": GUARANTEES[self.options.proportion]}
 
+    @one_at_a_time
     def save(self, folder: Any) -> None:
         """Write a run folder: run.json, history.csv, items.csv, report.html, and state.npz to continue from.
 
@@ -255,16 +272,18 @@ class Probe(AlarmHistory):
         """
         self.load_state_dict(folders.read_state(folder))
 
+    @one_at_a_time
     def state_dict(self) -> dict[str, np.ndarray]:
         """Fingerprint, evidence and history as plain arrays, none of them empty, for a checkpoint of the training run.
 
         Orbax refuses arrays of size zero: those of a probe without looks or canaries are described in `empty` instead.
         """
         leaves = jax.device_get(jax.tree.leaves(self.state))
-        arrays = {"fingerprint": np.frombuffer(self.fingerprint.encode(), np.uint8)}
+        arrays = {"fingerprint": as_bytes(self.fingerprint)}
         arrays |= {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         return folders.without_empty(arrays | folders.history_to_arrays(self.history))
 
+    @one_at_a_time
     def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned, of a probe of the same texts and options.
 
@@ -274,7 +293,7 @@ class Probe(AlarmHistory):
         saved, structure = {name: np.asarray(array) for name, array in arrays.items()}, jax.tree.structure(self.state)
         try:
             saved = folders.with_empty(saved)
-            fingerprint = saved["fingerprint"].tobytes().decode()
+            fingerprint = as_text(saved["fingerprint"])
             if fingerprint != self.fingerprint:
                 raise InputError(
                     f"the state is of another probe: its texts or options differ (fingerprint {fingerprint[:12]}, this "

@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import shingle
-from tdd.probe.evidence import as_step, check_same
+from tdd.probe.evidence import OneAtATime, as_bytes, as_step, as_text, check_same, one_at_a_time
 from tdd.probe.inputs import read_tokens
 from tdd.records import Texts
 from tdd.validate import InputError
 from tdd.validate.arrays import as_count
+from tdd.validate.settings import in_own_settings, on_own_devices
 
 _NEVER = 2**31 - 1
 
@@ -63,7 +64,47 @@ class StreamRecord:
         return {prefix + name: float(len(entries)) for name, entries in counts.items()}
 
 
-class StreamGuard:
+@dataclasses.dataclass(frozen=True)
+class _Rule:
+    """What is static about a guard; guards that are alike share compiled programs."""
+
+    ngram: int
+    longest_run: int
+    num_texts: int
+
+    def matches(self, table: shingle.ShingleTable, tokens: jax.Array, mask: jax.Array | None) -> StreamMatches:
+        """See `StreamGuard.evaluate`."""
+        ngram = shingle.find(tokens, table, self.ngram, longest_run=self.longest_run, mask=mask)
+        text = jnp.where(ngram >= 0, table.text[ngram], -1)
+        present = jnp.zeros(self.num_texts + 1, bool).at[text].set(True)[:-1]  # -1 is the place beyond the last text
+        real = jnp.ones(tokens.shape[:1], bool) if mask is None else jnp.any(mask, axis=1)
+        fingerprints = shingle.row_fingerprints(tokens, mask)
+        return StreamMatches(ngram, text, jnp.sum(present, dtype=jnp.int32), fingerprints, real)
+
+    def count(
+        self, table: shingle.ShingleTable, state: StreamState, step: jax.Array | int, matches: StreamMatches
+    ) -> tuple[StreamState, jax.Array, jax.Array]:
+        """See `StreamGuard.observe`."""
+        nowhere = table.hashes.shape[0]
+        counts = state.counts.at[jnp.where(matches.ngram >= 0, matches.ngram, nowhere)].add(1, mode="drop")
+        target = jnp.where(matches.text >= 0, matches.text, self.num_texts)
+        first_step = state.first_step.at[target].min(jnp.asarray(step, jnp.int32), mode="drop")
+        rows, times, first = shingle.remember(state.rows, matches.fingerprints, step, matches.real)
+        return StreamState(counts, first_step, rows), times, first
+
+    def advance(
+        self, state: StreamState, table: shingle.ShingleTable, step: jax.Array, tokens: jax.Array, mask: jax.Array
+    ) -> tuple[StreamState, tuple[jax.Array, jax.Array, jax.Array]]:
+        """Both, with the old state in the place of the new one."""
+        matches = self.matches(table, tokens, mask)
+        state, times, first = self.count(table, state, step, matches)
+        return state, (matches.text, times, first)
+
+
+_advance = jax.jit(_Rule.advance, static_argnums=0, donate_argnums=1)
+
+
+class StreamGuard(OneAtATime):
     """Watch the batches of a training run for texts that must not be in them, and for rows that come again.
 
     A watched text is seen where `ngram` consecutive tokens of it stand in a row of a batch. Only n-grams that identify
@@ -103,6 +144,7 @@ class StreamGuard:
     (('2',), (WatchedText(id='2', times=1, covered=0.5, first_step=0),))
     """
 
+    @on_own_devices()
     def __init__(
         self,
         watched: Any,
@@ -126,7 +168,7 @@ class StreamGuard:
             )
         place: dict[bytes, int] = {}
         distinct = [row if place.setdefault(row.tobytes(), i) == i else row[:0] for i, row in enumerate(rows)]
-        table, self._longest_run = shingle.shingle_table(distinct, self.ngram, common)
+        table, longest_run = shingle.shingle_table(distinct, self.ngram, common)
         if not len(table.hashes):
             raise InputError(
                 f"every n-gram of {self.ngram} tokens of the watched texts is shared by another watched text or by "
@@ -138,12 +180,19 @@ class StreamGuard:
             name for name, row in zip(self.ids, rows, strict=True) if place[row.tobytes()] not in identified
         )
         self.sha256 = hashlib.sha256(b"".join(part.tobytes() for part in table)).hexdigest()
-        self._table = table
+        self._rule, self._table = _Rule(self.ngram, longest_run, len(self.ids)), table
         self._table_on_cpu = jax.device_put(table, _cpu())
         self._state, self._last_step = jax.device_put(self.init(), _cpu()), None
-        self._advance = jax.jit(self._evaluate_and_observe, donate_argnums=1)
         self.history: list[StreamRecord] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_table_on_cpu": None, "_state": jax.device_get(self._state)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._table_on_cpu, self._state = jax.device_put((self._table, self._state), _cpu())
+
+    @in_own_settings()
     def init(self) -> StreamState:
         """The state before the first batch."""
         return StreamState(
@@ -152,6 +201,7 @@ class StreamGuard:
             shingle.forget_all(self.capacity),
         )
 
+    @in_own_settings()
     def evaluate(self, tokens: jax.Array, mask: jax.Array | None = None) -> StreamMatches:
         """Find the watched texts in a batch; pure, for use inside a compiled step.
 
@@ -159,8 +209,9 @@ class StreamGuard:
           tokens: [B, T] int32, T >= ngram.
           mask: [B, T] bool, True = real token (not padding).
         """
-        return self._matches(jax.tree.map(jnp.asarray, self._table), tokens, mask)
+        return self._rule.matches(jax.tree.map(jnp.asarray, self._table), tokens, mask)
 
+    @in_own_settings()
     def observe(
         self, state: StreamState, step: jax.Array | int, matches: StreamMatches
     ) -> tuple[StreamState, jax.Array, jax.Array]:
@@ -169,8 +220,10 @@ class StreamGuard:
         Returns:
           (state, [B] int32 number of times that each row was seen before, [B] int32 step of the first time).
         """
-        return self._count(jax.tree.map(jnp.asarray, self._table), state, step, matches)
+        return self._rule.count(jax.tree.map(jnp.asarray, self._table), state, step, matches)
 
+    @on_own_devices()
+    @one_at_a_time
     def __call__(self, step: int, tokens: Any, mask: Any = None) -> StreamRecord:
         """Take in the batch of a training step; on the CPU, while an accelerator goes on with its work.
 
@@ -186,7 +239,7 @@ class StreamGuard:
         batch = _as_batch(tokens, self.ngram)
         real = _as_mask(mask, batch.shape)
         known = np.asarray(self._state.first_step) < _NEVER
-        self._state, matches = self._advance(self._table_on_cpu, self._state, step, batch, real)
+        self._state, matches = _advance(self._rule, self._state, self._table_on_cpu, step, batch, real)
         self._last_step = step
         text, times, first = jax.device_get(matches)
         texts = np.unique(text[text >= 0]).tolist()
@@ -200,6 +253,8 @@ class StreamGuard:
             self.history.append(record)
         return record
 
+    @in_own_settings()
+    @one_at_a_time
     def seen(self, state: StreamState | None = None) -> tuple[WatchedText, ...]:
         """The watched texts seen so far, in the order in which they were given; by `state`, or by the calls."""
         counts, first_step = (np.asarray(part) for part in (state or self._state)[:2])
@@ -213,47 +268,47 @@ class StreamGuard:
             for i in np.flatnonzero(copies)
         )
 
+    @in_own_settings()
+    @one_at_a_time
     def state_dict(self) -> dict[str, Any]:
-        """Arrays and plain values to save with a checkpoint of the run."""
-        return {"sha256": self.sha256, "last_step": self._last_step, "state": jax.device_get(self._state)}
+        """Arrays and numbers to save with a checkpoint of the run."""
+        counts, first_step, rows = jax.device_get(self._state)
+        return {
+            "sha256": as_bytes(self.sha256),
+            "last_step": -1 if self._last_step is None else self._last_step,
+            "counts": counts,
+            "first_step": first_step,
+            **{f"rows/{name}": part for name, part in rows._asdict().items()},
+        }
 
+    @on_own_devices()
+    @one_at_a_time
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Continue from a saved state.
 
         Raises:
           InputError: it is of a guard with other texts, another `ngram` or another `capacity`.
         """
-        check_same("hash of the watched n-grams", saved["sha256"], self.sha256)
-        counts, first_step, rows = saved["state"]
-        state = StreamState(counts, first_step, shingle.RowMemory(*rows))
-        check_same("capacity", len(state.rows.times), self.capacity)
-        self._state = jax.device_put(state, _cpu())
-        self._last_step = saved["last_step"]
+        check_same("hash of the watched n-grams", as_text(saved["sha256"]), self.sha256)
+        saved = _as_saved_today(saved) if "state" in saved else saved
+        rows = shingle.RowMemory(*(np.asarray(saved[f"rows/{name}"]) for name in shingle.RowMemory._fields))
+        check_same("capacity", len(rows.times), self.capacity)
+        state = StreamState(*(np.asarray(saved[name]) for name in StreamState._fields[:2]), rows)
+        self._state, last_step = jax.device_put(state, _cpu()), int(saved["last_step"])
+        self._last_step = last_step if last_step >= 0 else None
 
-    def _matches(self, table: shingle.ShingleTable, tokens: jax.Array, mask: jax.Array | None) -> StreamMatches:
-        ngram = shingle.find(tokens, table, self.ngram, longest_run=self._longest_run, mask=mask)
-        text = jnp.where(ngram >= 0, table.text[ngram], -1)
-        present = jnp.zeros(len(self.ids) + 1, bool).at[text].set(True)[:-1]  # -1 is the place beyond the last text
-        real = jnp.ones(tokens.shape[:1], bool) if mask is None else jnp.any(mask, axis=1)
-        fingerprints = shingle.row_fingerprints(tokens, mask)
-        return StreamMatches(ngram, text, jnp.sum(present, dtype=jnp.int32), fingerprints, real)
 
-    def _count(
-        self, table: shingle.ShingleTable, state: StreamState, step: jax.Array | int, matches: StreamMatches
-    ) -> tuple[StreamState, jax.Array, jax.Array]:
-        nowhere = table.hashes.shape[0]
-        counts = state.counts.at[jnp.where(matches.ngram >= 0, matches.ngram, nowhere)].add(1, mode="drop")
-        target = jnp.where(matches.text >= 0, matches.text, len(self.ids))
-        first_step = state.first_step.at[target].min(jnp.asarray(step, jnp.int32), mode="drop")
-        rows, times, first = shingle.remember(state.rows, matches.fingerprints, step, matches.real)
-        return StreamState(counts, first_step, rows), times, first
-
-    def _evaluate_and_observe(
-        self, table: shingle.ShingleTable, state: StreamState, step: jax.Array, tokens: jax.Array, mask: jax.Array
-    ) -> tuple[StreamState, tuple[jax.Array, jax.Array, jax.Array]]:
-        matches = self._matches(table, tokens, mask)
-        state, times, first = self._count(table, state, step, matches)
-        return state, (matches.text, times, first)
+def _as_saved_today(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """A state in the form of earlier versions: a `StreamState`, which flax makes a dict, under one name."""
+    last_step, state = saved["last_step"], saved["state"]
+    state = state if isinstance(state, Mapping) else dict(zip(StreamState._fields, state, strict=True))
+    rows = state["rows"]
+    rows = rows if isinstance(rows, Mapping) else dict(zip(shingle.RowMemory._fields, rows, strict=True))
+    return {
+        **state,
+        **{f"rows/{name}": rows[name] for name in rows},
+        "last_step": -1 if last_step is None else last_step,
+    }
 
 
 def _cpu() -> Any:

@@ -7,11 +7,10 @@ that the data do not have. Where their differences matter, they are computed in 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -23,27 +22,12 @@ from jax.core import Tracer
 from tdd.kernels import conformal, lattice, stepup
 from tdd.kernels.evalues import EStepUp
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings as in_own_settings
 
 _T = TypeVar("_T")
 
 CHOSEN_BEFOREHAND = "the score, alpha and every other option were chosen before any result was seen"
 """An assumption of almost every guarantee."""
-
-
-@contextlib.contextmanager
-def in_own_settings() -> Iterator[None]:
-    """Compute in JAX's default settings, whatever a training loop has set to find its own errors; also a decorator.
-
-    Results hold NaN for what is missing, types and ranks are promoted, and small arrays come from the host.
-    """
-    with (
-        jax.debug_nans(False),
-        jax.debug_infs(False),
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-        jax.transfer_guard("allow"),
-    ):
-        yield
 
 
 def tracing(*values: Any) -> bool:

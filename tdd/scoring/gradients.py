@@ -11,15 +11,18 @@ import numpy as np
 from jax import lax
 
 from tdd.kernels.platforms import full_precision
+from tdd.procedures.calls import tracing
 from tdd.records import GradNorms, GradSqNorms, LanguageModel
 from tdd.scoring.scores.passes import check_reduction
-from tdd.scoring.token_stats import check_token_batch
+from tdd.scoring.token_stats import check_token_batch, functions_of
 from tdd.validate import InputError
+from tdd.validate.settings import in_own_settings
 
 _ROWS = 128
 """Rows of logits [rows, V] at a time if the readout is known."""
 
 
+@in_own_settings()
 def grad_norms(
     lm: LanguageModel,
     params: Any,
@@ -59,6 +62,12 @@ def grad_norms(
     check_token_batch(jnp.shape(tokens), jnp.shape(mask))
     check_reduction(reduction)
     size = check_microbatch(microbatch)
+    if tracing():
+        return _grad_norms(lm, params, tokens, mask, reduction, size)
+    return _compiled(lm, params, tokens, mask, reduction, size, functions_of(lm))
+
+
+def _grad_norms(lm: LanguageModel, params: Any, tokens: Any, mask: Any, reduction: str, size: int | None) -> GradNorms:
     tokens, mask = jnp.asarray(tokens), jnp.asarray(mask, bool).at[:, 0].set(False)
     if lm.grad_sqnorm is not None:
         of_batch = lm.grad_sqnorm
@@ -72,6 +81,9 @@ def grad_norms(
     norm = lambda square: jnp.where(known, jnp.sqrt(square) / count, jnp.nan)  # noqa: E731
     parts = {name: norm(part) for name, part in squares.parts.items()}
     return GradNorms(total=norm(total), input_embedding=norm(squares.input_embedding), parts=parts)
+
+
+_compiled = jax.jit(lambda *given: _grad_norms(*given[:-1]), static_argnums=(0, 4, 5, 6))
 
 
 def _in_groups(
@@ -91,19 +103,20 @@ def _in_groups(
 
 def _one_example(lm: LanguageModel, params: Any) -> Callable[[jax.Array, jax.Array], GradSqNorms]:
     """(tokens [T], mask [T]) -> squared norms [] of the gradient of that text's loss."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(params)
-    trained = [i for i, (_, leaf) in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
+    leaves, structure = jax.tree.flatten(params)
+    trained = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
     check_gradient_loss(repr(lm.spec), len(trained))
-    groups = [str(leaves[i][0][0].key) if isinstance(params, Mapping) else "params" for i in trained]
+    names = _names_at_the_top(params)
+    groups = [names[i] for i in trained]
 
     def loss(values: list[jax.Array], tokens: jax.Array, mask: jax.Array) -> jax.Array:
-        replaced = [leaf for _, leaf in leaves]
+        replaced = [*leaves]
         for i, value in zip(trained, values, strict=True):
             replaced[i] = value
-        return _loss(lm, jax.tree_util.tree_unflatten(structure, replaced), tokens, mask)
+        return _loss(lm, jax.tree.unflatten(structure, replaced), tokens, mask)
 
     def one(tokens: jax.Array, mask: jax.Array) -> GradSqNorms:
-        gradients = jax.grad(loss)([leaves[i][1] for i in trained], tokens, mask)
+        gradients = jax.grad(loss)([leaves[i] for i in trained], tokens, mask)
         parts: dict[str, jax.Array] = {}
         for name, gradient in zip(groups, gradients, strict=True):
             square = jnp.square(jnp.abs(gradient).astype(jnp.float32)).sum()
@@ -111,6 +124,18 @@ def _one_example(lm: LanguageModel, params: Any) -> Callable[[jax.Array, jax.Arr
         return GradSqNorms(parts, jnp.float32(jnp.nan))
 
     return one
+
+
+def _names_at_the_top(params: Any) -> list[str]:
+    """Of each leaf the name under which a mapping holds it, however the mapping was made known to JAX."""
+    leaves, structure = jax.tree.flatten(params)
+    names = ["params"] * len(leaves)
+    if isinstance(params, Mapping):
+        numbered: Any = jax.tree.unflatten(structure, range(len(leaves)))
+        for name in numbered:
+            for number in jax.tree.leaves(numbered[name]):
+                names[number] = str(name)
+    return names
 
 
 def _loss(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:

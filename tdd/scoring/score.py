@@ -34,6 +34,7 @@ from tdd.scoring.scores.score import Score, as_models, as_scores, check_complete
 from tdd.scoring.store import ScoreStore
 from tdd.scoring.tasks import Tasks, check_scorable, names_of_references, tasks_of
 from tdd.texts import load_texts
+from tdd.validate.settings import on_own_devices
 
 Scoring: TypeAlias = str | Score | Sequence[str | Score] | Mapping[str, str | Score]
 """One score or several, by name or as values."""
@@ -67,6 +68,7 @@ def score(
     run: Run | None = ...,
     **options: Unpack[RunOptions],
 ) -> None: ...
+@on_own_devices()
 def score(
     model: Any,
     texts: Any,

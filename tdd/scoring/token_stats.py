@@ -12,9 +12,11 @@ from jax import lax
 
 from tdd.kernels import token_stats as kernel
 from tdd.kernels.platforms import fused_on
+from tdd.procedures.calls import tracing
 from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.scores.parts import orders_of
 from tdd.validate import InputError
+from tdd.validate.settings import in_own_settings
 
 
 class Tiling(NamedTuple):
@@ -29,6 +31,7 @@ def tiling(platform: str) -> Tiling:
     return Tiling(256, 1024) if platform == "cpu" else Tiling(1024, None)
 
 
+@in_own_settings()
 def token_stats(
     lm: LanguageModel,
     params: Any,
@@ -44,7 +47,8 @@ def token_stats(
       lm: The model.
       params: Its parameters.
       tokens: [B, T] int32 token ids, padded on the right with any valid id.
-      mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
+      mask: [B, T] bool, True where the token is a scored target; the first column is ignored. Where a target is no id
+        of the model, what depends on it is NaN.
       tile: Sizes of the head's tiles; by default those that suit the platform that the program is compiled for.
       orders: Name in `TokenStats.renyi` -> order of a Renyi entropy beside those that are always there; each costs one
         more pass of the readout.
@@ -59,13 +63,36 @@ def token_stats(
     [B, T, V], unless the model has no `hidden` and `readout` and itself returns it.
     """
     check_token_batch(jnp.shape(tokens), jnp.shape(mask))
-    mask = jnp.asarray(mask).at[:, 0].set(False)
+    names = tuple((orders or {}).items())
+    if tracing():
+        return _token_stats(lm, params, tokens, mask, tile, names)
+    return _compiled(lm, params, tokens, mask, tile, names, functions_of(lm))
+
+
+def _token_stats(
+    lm: LanguageModel, params: Any, tokens: Any, mask: Any, tile: Tiling | None, names: tuple[tuple[str, float], ...]
+) -> TokenStats:
+    tokens, mask, orders = jnp.asarray(tokens), jnp.asarray(mask, bool).at[:, 0].set(False), dict(names)
+    beyond = jnp.where(tokens < 0, lm.vocab_size, tokens.astype(jnp.int32))  # an index from the end would be another id
     # the hidden state at t describes the target at t + 1: targets and mask move left, results move back right
-    targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
-    flat = model_statistics(lm, params, tokens, targets, scored, tile, orders or {})
+    targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (beyond, mask))
+    flat = model_statistics(lm, params, tokens, targets, scored, tile, orders)
     back = {name: jnp.roll(field.reshape(mask.shape), 1, axis=1) for name, field in flat.items()}
-    renyi = {name: back.pop(name) for name in orders or {}}
+    renyi = {name: back.pop(name) for name in orders}
     return TokenStats(**back, mask=mask, tokens=jnp.where(mask, tokens, 0), renyi=renyi)
+
+
+_compiled = jax.jit(lambda *given: _token_stats(*given[:-1]), static_argnums=(0, 4, 5, 6))
+
+
+def functions_of(lm: LanguageModel) -> tuple[Any, ...]:
+    """What a model computes with, hashable: models of one spec are equal, whatever their functions."""
+    return tuple(
+        (function.func, function.args, *function.keywords.items())
+        if isinstance(function, functools.partial)
+        else function
+        for function in (lm.logits, lm.hidden, lm.readout, lm.grad_sqnorm)
+    )
 
 
 def model_statistics(

@@ -23,6 +23,7 @@ from tdd.study.results import StudyResult
 from tdd.study.runner import BlockSums, Cell, Plan, StudyRun, StudyRunOptions, run_study, sum_over_blocks
 from tdd.validate import InputError
 from tdd.validate.arrays import key_of_seed
+from tdd.validate.settings import on_own_devices
 
 STEP = 1024
 """Repetitions are run, saved and judged in multiples of this; the lanes of a block divide it."""
@@ -31,6 +32,7 @@ _SMALLEST = STEP // 8  # repetitions of a piece that a shard runs
 _LANE_NUMBERS = 2**18  # numbers that the samples of one block hold, about: 1 MB
 
 
+@on_own_devices()
 def run(
     design: Any,
     methods: Any,

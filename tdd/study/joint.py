@@ -25,6 +25,7 @@ from tdd.study.results import StudyResult
 from tdd.study.runner import BlockSums, Cell, Plan, StudyRun, StudyRunOptions, run_study, sum_over_blocks
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_matrix, check_finite
+from tdd.validate.settings import on_own_devices
 
 METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
 _LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
@@ -46,6 +47,7 @@ class _RankCounter(NamedTuple):
     num_numbers: int  # about how many 32-bit numbers one repetition holds
 
 
+@on_own_devices()
 def resample_joint(
     calibration: Any,
     scores: Any,
@@ -119,6 +121,7 @@ def resample_joint(
     )
 
 
+@on_own_devices()
 def simulate_joint(
     design: JointLabels | None = None,
     *,

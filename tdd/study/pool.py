@@ -23,6 +23,7 @@ from tdd.study.engine import exact_levels
 from tdd.study.results import StudyResult
 from tdd.study.runner import BlockSums, Cell, Plan, StudyRun, StudyRunOptions, run_study, sum_over_blocks
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import on_own_devices
 
 _LARGEST = 2**24
 
@@ -181,6 +182,7 @@ def _as_membership(is_member: Any, size: int) -> np.ndarray:
 # --- the fixed-pool engine --------------------------------------------------------------------------------------------
 
 
+@on_own_devices()
 def resample(
     scores: Any,
     is_member: Any,

@@ -670,7 +670,7 @@ PROBE = (
     Fault(
         "stream: the last step is not restored",
         "tdd/probe/stream.py",
-        'self._last_step = saved["last_step"]',
+        "self._last_step = last_step if last_step >= 0 else None",
         "self._last_step = None",
         ("tests/probe/test_stream.py",),
     ),
@@ -691,7 +691,7 @@ PROBE = (
     Fault(
         "evidence: the baseline is the look before",
         "tdd/probe/evidence.py",
-        "known = jnp.isfinite(state.baseline) | ~jnp.isfinite(scores)",
+        "known = scored | ~jnp.isfinite(scores)",
         "known = ~jnp.isfinite(scores)",
         ("tests/probe/test_loop.py", "tests/probe/test_contamination.py"),
     ),

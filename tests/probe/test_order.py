@@ -9,6 +9,7 @@ import pytest
 
 from tdd import InputError
 from tdd.kernels import online_conformal
+from tdd.probe import order
 from tdd.probe.order import OrderGuard
 
 MEMORY = 16
@@ -141,17 +142,12 @@ def test_a_restarted_run_goes_on():
 
 
 def test_one_trace_for_many_batches():
-    guard, traced = OrderGuard(memory=MEMORY), []
-    advance = guard._advance
-
-    def counting(state, values, mask):
-        traced.append(1)
-        return advance(state, values, mask)
-
-    guard._observe = jax.jit(counting)
-    for step in range(20):
-        guard(step, stream("ties", seed=step))
-    assert len(traced) == 1
+    """Of one guard, and of a second one that is alike."""
+    before = order._observe._cache_size()
+    for guard in (OrderGuard(memory=MEMORY, alpha=0.07) for _ in range(2)):
+        for step in range(10):
+            guard(step, stream("ties", seed=step))
+    assert order._observe._cache_size() == before + 1
     assert guard.history[-1].scalars()["tdd/order/alarm"] in (0, 1)
 
 

@@ -107,7 +107,7 @@ def test_a_hash_that_collides_is_no_match(monkeypatch):
     monkeypatch.setattr(shingle, "window_hashes", poor)
     texts, common, batches = case(3)
     guard = StreamGuard(texts, reference=common, ngram=N)
-    assert guard._longest_run > 3
+    assert guard._rule.longest_run > 3
     for step, (tokens, mask) in enumerate(batches):
         guard(step, tokens, mask)
     got = {int(seen.id) - 1: (seen.times, seen.covered, seen.first_step) for seen in guard.seen()}
@@ -272,7 +272,7 @@ def test_a_restarted_run_goes_on():
     for step, batch in list(enumerate(batches))[2:]:
         again(step, *batch)
     assert again.seen() == whole.seen() == copy.deepcopy(whole).seen()
-    jax.tree.map(np.testing.assert_array_equal, again.state_dict()["state"], whole.state_dict()["state"])
+    jax.tree.map(np.testing.assert_array_equal, again.state_dict(), whole.state_dict())
     with pytest.raises(InputError, match="hash of the watched n-grams"):
         StreamGuard(texts[1:], ngram=N, capacity=99).load_state_dict(saved)
     with pytest.raises(InputError, match="capacity is 99, this guard's is 7"):

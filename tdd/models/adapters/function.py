@@ -15,6 +15,7 @@ import numpy as np
 from tdd.records import LanguageModel
 from tdd.validate import InputError
 from tdd.validate.files import check_positive, check_tokens
+from tdd.validate.settings import in_own_settings
 
 Output = int | str | Callable[[Any], Any] | None
 """Place of the logits in the result of a model."""
@@ -268,7 +269,8 @@ def wants_randomness(name: str, error: BaseException) -> InputError:
     """The error for a model that is still in training mode."""
     return InputError(
         f"{name!r} asks for random numbers, and scores must not depend on chance: switch dropout off, for example "
-        f"with arguments={{'deterministic': True}} or {{'is_training': False}} ({first_line(error)})"
+        f"with arguments={{'deterministic': True}} or {{'is_training': False}}, or build the module with it set, where "
+        f"the switch is in its configuration ({first_line(error)})"
     )
 
 
@@ -289,6 +291,7 @@ def first_line(error: BaseException) -> str:
 _NO_CHANGE = 1e-6  # of the largest logit: rounding
 
 
+@in_own_settings()
 def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: float = 1e-4) -> None:
     """Fail unless logits at position t depend on tokens 0..t, token t included, and `hidden`, `readout` reproduce them.
 

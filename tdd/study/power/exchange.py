@@ -22,10 +22,12 @@ from tdd.study.power.shards import TESTS, ShardEffect, ShardLogProbs, log10_floo
 from tdd.study.power.simulate import Effect, binomial_error, smallest_effect
 from tdd.validate import InputError
 from tdd.validate.arrays import check_choice, key_of_seed
+from tdd.validate.settings import on_own_devices
 
 _DRAWS = 99_999  # relabellings of the test itself
 
 
+@on_own_devices()
 def expected_exchange_power(
     source: ShardLogProbs | ShardEffect,
     *,

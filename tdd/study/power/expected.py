@@ -18,6 +18,7 @@ from tdd.study.power import PowerPlan
 from tdd.study.power.scores import LabelledScores, NormalScores, ScorePool
 from tdd.study.power.simulate import Rule, Simulator, as_rule, smallest_count
 from tdd.validate import InputError
+from tdd.validate.settings import on_own_devices
 
 _FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _LARGE = 1_000  # default n and m of normal scores
@@ -53,6 +54,7 @@ class Smallest:
         return {"power": self.power, "any_true": self.detection}
 
 
+@on_own_devices()
 def expected_power(
     source: LabelledScores | NormalScores,
     *,
