@@ -84,7 +84,7 @@ class Devices:
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
             if not is_memory_error(error):
                 raise
-            size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+            size = sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(params))
             raise parameters_too_large(self.devices, sharded=self.shard_params, num_bytes=size) from error
 
     def put(self, arrays: Sequence[Any]) -> Any:

@@ -59,7 +59,9 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
             )
     if (target := as_dtype(dtype)) is not None:
         params = jax.tree.map(
-            lambda leaf: leaf.astype(target) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, params
+            # a Python number has the type of what it meets
+            lambda leaf: leaf.astype(target) if jnp.issubdtype(getattr(leaf, "dtype", int), jnp.floating) else leaf,
+            params,
         )
     return Model(model, params, tokenizer, str(getattr(model.spec, "name", type(model.spec).__name__)))
 

@@ -234,7 +234,11 @@ class ScoreRun:
                 for name, measure in score.measures().items():
                     if name not in measures:
                         measures[name] = np.array([*map(measure, inputs[OWN].encoded.kept)], np.float64)
-        return cls(turn, inputs, distinct, results, measures, tasks.tasks)
+        made = cls(turn, inputs, distinct, results, measures, tasks.tasks)
+        if turn.of is None and any(map(made._differs, inputs)):
+            for name in made._per_byte():
+                inputs[name].encoded.check_scored_bytes()
+        return made
 
     def run(self, plan: ScorePlan, todo: Sequence[tuple[int, Batch]], runners: Runners) -> Iterator[Batch]:
         """Read or compute the numbered batches `todo` of the plan, collect their numbers, and yield each batch."""
@@ -284,14 +288,17 @@ class ScoreRun:
         columns |= {("measure", name): values for name, values in self.measures.items()}
         for name, results in self.results.items():
             columns |= {(name, label): values for label, values in results.values.items()}
-        others = [name for name, task in self.tasks.items() if task.of.startswith(OTHER) and not is_gradient(name)]
-        per_byte = {OWN, *others, *(self.tasks[name].over for name in others)} if others else set()
         with np.errstate(all="ignore"):  # a text may have no scored byte
-            for name in self.inputs:
-                if name in per_byte:
-                    num_tokens = self._tokens_of(name).num_tokens
-                    columns["per byte", name] = num_tokens / self.inputs[name].encoded.scored_bytes
+            for name in self._per_byte():
+                num_tokens = self._tokens_of(name).num_tokens
+                columns["per byte", name] = num_tokens / self.inputs[name].encoded.scored_bytes
         return columns
+
+    def _per_byte(self) -> list[str]:
+        """The passes of this block that are compared with those of other models, byte by byte if tokens differ."""
+        others = [name for name, task in self.tasks.items() if task.of.startswith(OTHER) and not is_gradient(name)]
+        compared = {OWN, *others, *(self.tasks[name].over for name in others)} if others else set()
+        return [name for name in self.inputs if name in compared]
 
     def _differs(self, name: str) -> bool:
         """Whether a pass has other tokens than that of the scored model over the same texts."""

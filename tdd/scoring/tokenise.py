@@ -11,6 +11,11 @@ import numpy as np
 from tdd.validate import InputError
 from tdd.validate.files import panics
 
+_NO_SPANS = (
+    "the tokenizer does not tell which characters a token stands for: give it a method decode(ids, "
+    "skip_special_tokens=True), or let it return 'offset_mapping'"
+)
+
 _BLOCK = 250_000
 """Characters that are tokenised at a time: a tokenizer takes some hundred bytes for each token, an array four."""
 
@@ -25,8 +30,19 @@ class Encoded:
 
     tokens: tuple[np.ndarray, ...]  # one int32 array a text
     kept: tuple[str, ...]  # the texts, cut exactly where the tokens were cut
-    scored_bytes: np.ndarray  # UTF-8 bytes of the part of each text that is scored
+    scored_bytes: np.ndarray  # UTF-8 bytes of the part of each text that is scored; -1 where that cannot be told
     prepends_bos: bool  # whether the tokenizer puts a special token before the text
+
+    def check_scored_bytes(self) -> None:
+        """Check that the bytes are known.
+
+        Raises:
+          InputError: the tokenizer does not tell which characters its tokens stand for.
+        """
+        if (self.scored_bytes < 0).any():
+            raise InputError(
+                f"log-probabilities of models with other tokenizers are compared per byte, and {_NO_SPANS}"
+            )
 
 
 class Window(NamedTuple):
@@ -46,7 +62,7 @@ def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = Non
       max_tokens: Longest text, or None.
 
     Raises:
-      InputError: the tokenizer returns something else, or gives up.
+      InputError: the tokenizer returns something else, or gives up; a text is cut and it does not tell where.
     """
     bos = prepends_bos(tokenizer)
     tokens, kept, scored_bytes = [], [], np.zeros(len(texts), np.int64)
@@ -55,8 +71,10 @@ def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = Non
         tokens.append(np.asarray(row[:cut], np.int32))
         end = len(text) if cut == len(row) else _end_of(tokenizer, text, row[:cut], span)
         start = 0 if bos or cut == 0 else _end_of(tokenizer, text, row[:1], span)
+        if end is None:
+            raise InputError(f"text {text[:40]!r} has {len(row)} tokens and is cut after {cut}, but {_NO_SPANS}")
         kept.append(text[:end])
-        scored_bytes[i] = len(text[start:end].encode())
+        scored_bytes[i] = -1 if start is None else len(text[start:end].encode())
     return Encoded(tuple(tokens), tuple(kept), scored_bytes, bos)
 
 
@@ -119,8 +137,10 @@ def _blocks(texts: Sequence[str]) -> Iterator[list[str]]:
         yield block
 
 
-def _end_of(tokenizer: Any, text: str, ids: Sequence[int], spans: Any) -> int:
-    """Characters of the text up to the end of its leading tokens `ids`."""
+def _end_of(tokenizer: Any, text: str, ids: Sequence[int], spans: Any) -> int | None:
+    """Characters of the text up to the end of its leading tokens `ids`; None where the tokenizer does not tell."""
+    if spans is None and not hasattr(tokenizer, "decode"):
+        return None
     if spans is None:
         return min(len(text), len(tokenizer.decode(list(ids), skip_special_tokens=True)))
     if hasattr(spans, "token_to_chars"):  # of tokenizers: one span is asked for, where all take 100 bytes a token

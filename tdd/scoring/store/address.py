@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import tdd
@@ -52,6 +53,8 @@ def fingerprint(spec: Any, params: Any) -> str:
     for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
         leaf = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}".encode())
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
         for piece in _pieces(leaf):
             digest.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
