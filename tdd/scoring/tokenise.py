@@ -40,9 +40,7 @@ class Encoded:
           InputError: the tokenizer does not tell which characters its tokens stand for.
         """
         if (self.scored_bytes < 0).any():
-            raise InputError(
-                f"log-probabilities of models with other tokenizers are compared per byte, and {_NO_SPANS}"
-            )
+            raise InputError(f"models with different tokenizers are compared per byte of text, and {_NO_SPANS}")
 
 
 class Window(NamedTuple):

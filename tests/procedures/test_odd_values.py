@@ -87,7 +87,15 @@ CALLS = {
     "ptdi": lambda: tdd.ptdi(scores, scores, alpha=0.1), "load": lambda: load(place),
     "score": lambda: tdd.score(place, ["an owl"], "loss", progress=False),
     "study": lambda: tdd.study.run(tdd.study.NormalShift(20, 20), ["ptdi"], alphas=[0.1], repetitions=8),
+    "guard": lambda: tdd.probe.OrderGuard(), "order": lambda: order(1, scores),
+    "stream": lambda: stream(1, [[1, 2, 3]]), "probe": lambda: probe(1, {"e": table}),
+    "statistics": lambda: tdd.token_stats(lm, {"e": table}, rows, rows > 0),
+    "gradients": lambda: tdd.grad_norms(lm, {"e": table}, rows, rows > 0),
+    "examples": lambda: tdd.probe.example_grad_norms(lambda e, x: (e * x).sum(), table, table[None]),
+    "causal": lambda: tdd.check_causal(lm, {"e": table}, rows),
 }
+rows, table = np.arange(240).reshape(40, 6) % 9 + np.arange(40)[:, None], np.ones((60, 60), np.float32)
+lm = tdd.from_function(lambda params, tokens: params["e"][tokens], vocab_size=60, name="table")
 context = multiprocessing.get_context("fork")
 for turn in range(2):
     for name in CALLS:
@@ -100,6 +108,8 @@ for turn in range(2):
         print(turn, name, "hangs" if child.exitcode is None else queue.get())
         child.kill()
     tdd.bh(scores, 0.1)
+    order, stream = tdd.probe.OrderGuard(), tdd.probe.StreamGuard([[1, 2, 3]], ngram=3)
+    probe = tdd.Probe(lm, rows[:16], rows[16:], every=1, num_draws=199)
 """
 
 
@@ -111,7 +121,7 @@ def test_a_fork_of_a_process_that_computed_is_refused():
     )
     first, *after = done.stdout.splitlines()
     assert first == "0 bh computed", done.stderr
-    assert len(after) == 6
+    assert len(after) == 14
     for line in after:
         assert "this process is a fork of one that has used JAX" in line
 
