@@ -1,5 +1,7 @@
 """Per-example gradient norms of any loss: against plain gradients, optax's own, and `tdd.grad_norms`."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -176,3 +178,31 @@ def test_the_transformation_keeps_the_quantiles_of_the_step_that_trains():
 def test_bad_input(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_a_call_outside_jit_compiles_once_for_each_loss():
+    traces = []
+
+    def loss(w, x, y):
+        traces.append(1)
+        return regression(w, x, y)
+
+    example_grad_norms(loss, W, X, Y, microbatch=4)
+    once = len(traces)
+    found = example_grad_norms(loss, jax.tree.map(lambda leaf: 2 * leaf, W), X, Y, microbatch=4)
+    assert len(traces) == once
+    np.testing.assert_allclose(
+        found, example_grad_norms(regression, jax.tree.map(lambda leaf: 2 * leaf, W), X, Y), 1e-6
+    )
+
+
+def test_a_loss_that_cannot_be_hashed_is_taken():
+    @dataclasses.dataclass
+    class Loss:
+        factor: float
+
+        def __call__(self, w, x, y):
+            return self.factor * regression(w, x, y)
+
+    found = example_grad_norms(Loss(2.0), W, X, Y)
+    np.testing.assert_allclose(found, 2 * example_grad_norms(regression, W, X, Y), rtol=1e-6)

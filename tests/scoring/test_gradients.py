@@ -1,5 +1,6 @@
 """Gradient norms of any language model: one example after the other, and through a model's own road."""
 
+import collections.abc
 import dataclasses
 import functools
 
@@ -180,6 +181,60 @@ def test_parameters_without_names(batch):
     assert set(found.parts) == {"params"}
     np.testing.assert_array_equal(found.parts["params"], found.total)
     assert (found.total[:4] > 0).all()
+
+
+class Named(collections.abc.Mapping):
+    """Parameters by name, as a library's own mapping."""
+
+    def __init__(self, entries):
+        self.entries = dict(entries)
+
+    def __getitem__(self, name):
+        return self.entries[name]
+
+    def __iter__(self):
+        return iter(self.entries)
+
+    def __len__(self):
+        return len(self.entries)
+
+
+class NamedByAttribute(Named):
+    """The same, whose keys are those of attributes."""
+
+
+def rebuilt(kind):
+    return lambda names, values: kind(zip(names, values, strict=True))
+
+
+jax.tree_util.register_pytree_node(Named, lambda p: ([*p.values()], tuple(p)), rebuilt(Named))
+jax.tree_util.register_pytree_with_keys(
+    NamedByAttribute,
+    lambda p: ([(jax.tree_util.GetAttrKey(name), value) for name, value in p.items()], tuple(p)),
+    rebuilt(NamedByAttribute),
+)
+
+
+@pytest.mark.parametrize("kind", [Named, NamedByAttribute])
+def test_parts_have_the_names_of_any_mapping(params, batch, kind):
+    held = kind({name: params[name] for name in ("table", "layer", "embedding")})
+    found, expected = (jax.eval_shape(lambda p: tdd.grad_norms(model(), p, *batch), p) for p in (held, params))
+    assert found.parts.keys() == expected.parts.keys() == {"embedding", "layer"}
+
+
+def test_a_call_outside_jit_compiles_once(params, batch):
+    traces = []
+
+    def counted(p, t):
+        traces.append(1)
+        return logits(p, t)
+
+    spied = LanguageModel("eager", V, None, logits=counted)
+    first = tdd.grad_norms(spied, params, *batch).total
+    once = len(traces)
+    again = tdd.grad_norms(spied, jax.tree.map(lambda leaf: leaf + 0, params), *batch).total
+    assert len(traces) == once
+    np.testing.assert_array_equal(first, again)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`token_stats` of a model: alignment of targets, masks, models with and without a separate readout."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from scored_models import VOCABULARY, small_model
 
+from tdd.records import LanguageModel
 from tdd.scoring.token_stats import Tiling, token_stats
 from tdd.validate import InputError
 
@@ -85,3 +87,48 @@ def test_shapes_are_checked():
     tokens, mask = batch()
     with pytest.raises(InputError, match=r"both be \[B, T\].*\(3, 12\) and \(3, 11\)"):
         token_stats(lm, params, tokens, mask[:, 1:])
+
+
+@pytest.mark.parametrize("heads", [True, False])
+@pytest.mark.parametrize("beyond", [VOCABULARY, -1, -100])
+def test_a_target_that_is_no_id_of_the_model_has_no_number(beyond, heads):
+    """Whatever stands where nothing is scored; the other targets keep theirs."""
+
+    def trunk(table, tokens):
+        return table[tokens % VOCABULARY]
+
+    lm = LanguageModel(
+        ("bigrams", heads), VOCABULARY, None,
+        logits=lambda table, tokens: trunk(table, tokens) @ table.T,
+        hidden=trunk if heads else None, readout=(lambda table: table) if heads else None,
+    )  # fmt: skip
+    params = np.random.default_rng(0).normal(size=(VOCABULARY, 4)).astype(np.float32)
+    tokens, mask = batch(3)
+    last = mask.sum(1)  # the last scored token of each row
+    rows = np.arange(3)
+    strange = tokens.copy()
+    strange[rows, last] = beyond
+    got, plain = (np.asarray(stats_fn(lm, params, t, mask, tile=TILE).log_prob) for t in (strange, tokens))
+    assert np.isnan(got[rows, last]).all()
+    assert np.isfinite(got).sum() == got.size - 3
+    strange[rows, last] = tokens[rows, last]
+    strange[~mask & (np.arange(12) > 0)] = beyond
+    np.testing.assert_array_equal(stats_fn(lm, params, strange, mask, tile=TILE).log_prob, plain)
+
+
+def test_a_call_outside_jit_compiles_once():
+    """For models of one spec, functions that are alike, and other parameters; not for other functions."""
+    lm, params = small_model()
+    traces = []
+
+    def hidden(p, t):
+        traces.append(1)
+        return lm.hidden(p, t)
+
+    spied = [dataclasses.replace(lm, hidden=functools.partial(hidden), spec="eager") for _ in range(2)]
+    for each in (*spied, *spied):
+        token_stats(each, jax.tree.map(lambda leaf: leaf + 1, params), *batch())
+    assert len(traces) == 1
+    other = dataclasses.replace(spied[0], hidden=lambda p, t: 2 * lm.hidden(p, t))
+    found, doubled = (token_stats(each, params, *batch()).log_prob for each in (spied[0], other))
+    assert not np.allclose(found, doubled)

@@ -24,6 +24,7 @@ from scored_models import (
 )
 from word_tokenizer import word_tokenizer
 
+from tdd.models.adapters import from_function
 from tdd.records import Texts
 from tdd.scoring import programs
 from tdd.scoring.score import score
@@ -386,3 +387,38 @@ def test_num_tokens_and_nan_free(plain):
     for name in ALL:
         assert plain[name].dtype == np.float64
         assert all(math.isfinite(value) for value in plain[name])
+
+
+def test_parameters_that_are_no_arrays(tmp_path):
+    """A Python number and a typed key among them: in another type, and in a store."""
+
+    def logits(params, tokens):
+        return params["e"][tokens] @ params["e"].T * params["scale"]
+
+    table = np.random.default_rng(0).normal(size=(VOCABULARY, 4)).astype(np.float32)
+    lm = from_function(logits, vocab_size=VOCABULARY, name="scaled")
+    params = {"e": table, "scale": 2.0, "key": jax.random.key(0)}
+    model = lm, params, scored_model()[2]
+    plain = run(model, random_texts(3), "loss")
+    np.testing.assert_array_equal(run(model, random_texts(3), "loss", store=tmp_path / "store")["loss"], plain["loss"])
+    half = run(model, random_texts(3), "loss", dtype="bfloat16")
+    np.testing.assert_allclose(half["loss"], plain["loss"], rtol=0.02)
+    assert fingerprint("m", params) != fingerprint("m", params | {"key": jax.random.key(1)})
+
+
+def test_a_tokenizer_that_only_encodes(model, texts):
+    """A callable without `decode` suffices, but where models have other tokens."""
+    lm, params, tokenizer = model
+    few = texts[:3]
+
+    def encodes(texts, add_special_tokens=True):
+        return {"input_ids": tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]}
+
+    def halves(texts, add_special_tokens=True):
+        return {"input_ids": [ids[::2] + ids[:1] for ids in encodes(texts)["input_ids"]]}
+
+    found = run((lm, params, encodes), few, "loss")
+    np.testing.assert_array_equal(found["loss"], run(model, few, "loss")["loss"])
+    run((lm, params, encodes), few, "reference", reference=(lm, params, encodes))
+    with pytest.raises(InputError, match="models with different tokenizers are compared per byte of text"):
+        run((lm, params, encodes), few, "reference", reference=(lm, params, halves))

@@ -44,6 +44,21 @@ def test_a_cut_text_ends_where_its_tokens_end(bos, kept):
     assert encoded.kept == (kept, "w1")
 
 
+def test_a_tokenizer_that_does_not_tell_its_characters():
+    """Counts of bytes are unknown, and refused where they are needed; so is a cut."""
+
+    def letters(texts, add_special_tokens=True):
+        return {"input_ids": [[ord(c) for c in text] for text in texts]}
+
+    encoded = encode(letters, ["abcdef", "xyz"])
+    assert [len(ids) for ids in encoded.tokens] == [6, 3]
+    assert encoded.kept == ("abcdef", "xyz")
+    with pytest.raises(InputError, match=r"compared per byte of text, and the tokenizer .* decode"):
+        encoded.check_scored_bytes()
+    with pytest.raises(InputError, match=r"'abcdef' has 6 tokens and is cut after 4, but the tokenizer .* decode"):
+        encode(letters, ["abc", "abcdef"], max_tokens=4)
+
+
 def test_a_tokenizer_without_offsets_is_decoded():
     class Letters:
         """One token a character."""
