@@ -14,7 +14,7 @@ from tdd.kernels import martingale, online_conformal
 from tdd.probe.evidence import AlarmHistory, as_bytes, as_step, as_text, check_same, one_at_a_time
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
-from tdd.validate.arrays import as_count
+from tdd.validate.arrays import as_count, in_whole
 from tdd.validate.settings import in_own_settings, on_own_devices
 
 GUARANTEE = Guarantee(
@@ -74,7 +74,7 @@ class _Rule:
 
     def observe(self, state: OrderState, values: jax.Array, mask: jax.Array | None) -> tuple[OrderState, OrderEvidence]:
         """See `OrderGuard.observe`."""
-        values = jnp.asarray(values, jnp.float32)
+        values, mask = in_whole(jnp.asarray(values, jnp.float32)), None if mask is None else in_whole(jnp.asarray(mask))
         real = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
         held = self.nothing_held() if self.against == "batch" else state.held
 
@@ -200,7 +200,8 @@ class OrderGuard(AlarmHistory):
                 "values must be one number an example [B] in order of arrival, got "
                 f"{array.dtype} of shape {array.shape}"
             )
-        self._state, evidence = self.observe(self._state, array.astype(np.float32))
+        numbers: Any = array.astype(np.float32)
+        self._state, evidence = self.observe(self._state, numbers)
         count, crossed_at, evidence = jax.device_get((self._state.num_examples, self._state.crossed_at, evidence))
         log_martingale, anytime_p_value = float(evidence.log_martingale[-1]), float(evidence.anytime_p_value[-1])
         alarm = bool(crossed_at >= 0)

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from tdd.kernels.token_stats import tile_log_prob
 from tdd.probe.evidence import ProbeResult
@@ -29,6 +28,7 @@ from tdd.scoring.scores.parts import orders_of
 from tdd.scoring.scores.score import parse_score
 from tdd.scoring.token_stats import head_log_prob, tiling, token_stats
 from tdd.validate import InputError
+from tdd.validate.arrays import in_whole
 
 _ABSENT = tuple(
     field.name for field in dataclasses.fields(TokenStats) if field.name not in ("log_prob", "mask", "renyi")
@@ -103,8 +103,8 @@ class Program:
                     f"the texts hold token id {self.largest_id}, but the logits are those of a vocabulary of "
                     f"{vocab_size}; pass the tokenizer, or the token ids, that the model is trained with"
                 )
-            return dataclasses.replace(lm, vocab_size=vocab_size, logits=_gathered(lm.logits))
-        return dataclasses.replace(lm, hidden=_gathered(lm.hidden), readout=_gathered(lm.readout))
+            return dataclasses.replace(lm, vocab_size=vocab_size)
+        return lm
 
 
 def as_language_model(model: Any, max_length: int | None) -> LanguageModel:
@@ -136,18 +136,6 @@ class _Function:
         return f"the function {getattr(self.function, '__name__', type(self.function).__name__)!r}"
 
 
-def _gathered(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """The function, its result whole on every device of a mesh with explicit axes, where JAX would otherwise ask at
-    each gather how its result is to lie; elsewhere the compiler decides."""
-
-    def gathered(*arguments: Any) -> jax.Array:
-        array = function(*arguments)
-        mesh = jax.typeof(array).sharding.mesh
-        return reshard(array, NamedSharding(mesh, PartitionSpec())) if AxisType.Explicit in mesh.axis_types else array
-
-    return gathered
-
-
 def _in_place(layout: Layout, batch_fn: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
     """One number of every row, in the order of the rows: [N]."""
 
@@ -167,11 +155,11 @@ def _log_probs(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Arra
     """log p of every scored token, [B, T]; the other statistics are not computed."""
     targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
     if lm.hidden is None or lm.readout is None:
-        logits = lm.logits(params, tokens)
+        logits = in_whole(lm.logits(params, tokens))
         on_cpu, elsewhere = (functools.partial(tile_log_prob, block=tiling(name).block) for name in ("cpu", "gpu"))
         log_prob = lax.platform_dependent(logits.reshape(-1, logits.shape[-1]), targets, cpu=on_cpu, default=elsewhere)
     else:
-        hidden = lm.hidden(params, tokens)
+        hidden = in_whole(lm.hidden(params, tokens))
         log_prob = head_log_prob(lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, None)
     return jnp.roll(log_prob.reshape(mask.shape), 1, axis=1)
 

@@ -16,7 +16,7 @@ from tdd.probe.evidence import OneAtATime, as_bytes, as_step, as_text, check_sam
 from tdd.probe.inputs import read_tokens
 from tdd.records import Texts
 from tdd.validate import InputError
-from tdd.validate.arrays import as_count
+from tdd.validate.arrays import as_count, in_whole
 from tdd.validate.settings import in_own_settings, on_own_devices
 
 _NEVER = 2**31 - 1
@@ -74,6 +74,7 @@ class _Rule:
 
     def matches(self, table: shingle.ShingleTable, tokens: jax.Array, mask: jax.Array | None) -> StreamMatches:
         """See `StreamGuard.evaluate`."""
+        tokens, mask = in_whole(jnp.asarray(tokens)), None if mask is None else in_whole(jnp.asarray(mask))
         ngram = shingle.find(tokens, table, self.ngram, longest_run=self.longest_run, mask=mask)
         text = jnp.where(ngram >= 0, table.text[ngram], -1)
         present = jnp.zeros(self.num_texts + 1, bool).at[text].set(True)[:-1]  # -1 is the place beyond the last text
@@ -291,9 +292,10 @@ class StreamGuard(OneAtATime):
         """
         check_same("hash of the watched n-grams", as_text(saved["sha256"]), self.sha256)
         saved = _as_saved_today(saved) if "state" in saved else saved
-        rows = shingle.RowMemory(*(np.asarray(saved[f"rows/{name}"]) for name in shingle.RowMemory._fields))
+        parts: list[Any] = [saved[f"rows/{name}"] for name in shingle.RowMemory._fields]
+        rows = shingle.RowMemory(*parts)
         check_same("capacity", len(rows.times), self.capacity)
-        state = StreamState(*(np.asarray(saved[name]) for name in StreamState._fields[:2]), rows)
+        state = StreamState(saved["counts"], saved["first_step"], rows)
         self._state, last_step = jax.device_put(state, _cpu()), int(saved["last_step"])
         self._last_step = last_step if last_step >= 0 else None
 

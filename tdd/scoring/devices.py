@@ -101,7 +101,7 @@ class Devices:
 
     def each(self, function: Callable[..., Any], params: Any, *arrays: Any) -> Any:
         """`function(params, *arrays)` on every device, with the arrays of that device; for use under jit."""
-        function = one_device()(function)
+        function = _on_these_devices(one_device()(function))
         if len(self) == 1:
             return function(params, *arrays)
         cuts: Any = PartitionSpec()
@@ -118,6 +118,21 @@ class Devices:
         return jax.shard_map(
             on_device, mesh=self.mesh, in_specs=(cuts, *parts), out_specs=PartitionSpec(_AXIS), check_vma=False
         )(params, *arrays)
+
+
+def _on_these_devices(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, refused where its results lie over a mesh with explicit axes, which the model itself names."""
+
+    def checked(*arguments: Any) -> Any:
+        found = function(*arguments)
+        if any(AxisType.Explicit in jax.typeof(leaf).sharding.mesh.axis_types for leaf in jax.tree.leaves(found)):
+            raise InputError(
+                "the model names a mesh of its own, and scores are computed on the devices of device= or devices=; "
+                "leave out_sharding out of its function, or call tdd.token_stats and tdd.grad_norms in that mesh"
+            )
+        return found
+
+    return checked
 
 
 def _find_device(device: Any) -> Any:

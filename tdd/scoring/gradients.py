@@ -16,6 +16,7 @@ from tdd.records import GradNorms, GradSqNorms, LanguageModel
 from tdd.scoring.scores.passes import check_reduction
 from tdd.scoring.token_stats import check_token_batch, functions_of
 from tdd.validate import InputError
+from tdd.validate.arrays import in_whole
 from tdd.validate.settings import in_own_settings
 
 _ROWS = 128
@@ -68,7 +69,7 @@ def grad_norms(
 
 
 def _grad_norms(lm: LanguageModel, params: Any, tokens: Any, mask: Any, reduction: str, size: int | None) -> GradNorms:
-    tokens, mask = jnp.asarray(tokens), jnp.asarray(mask, bool).at[:, 0].set(False)
+    tokens, mask = in_whole(jnp.asarray(tokens)), in_whole(jnp.asarray(mask, bool)).at[:, 0].set(False)
     if lm.grad_sqnorm is not None:
         of_batch = lm.grad_sqnorm
         squares = _in_groups(lambda t, m: of_batch(params, t, m), (tokens, mask), size)
@@ -142,8 +143,8 @@ def _loss(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array) ->
     """Sum of -log p over the scored targets of one text [T]."""
     targets, scored = tokens[1:], mask[1:]
     if lm.hidden is None or lm.readout is None:
-        return _rows_loss(lm.logits(params, tokens[None])[0, :-1], targets, scored)
-    hidden, readout = lm.hidden(params, tokens[None])[0, :-1], lm.readout(params)
+        return _rows_loss(in_whole(lm.logits(params, tokens[None]))[0, :-1], targets, scored)
+    hidden, readout = in_whole(lm.hidden(params, tokens[None]))[0, :-1], in_whole(lm.readout(params))
 
     @jax.checkpoint
     def of_rows(total: jax.Array, rows: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:

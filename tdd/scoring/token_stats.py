@@ -16,6 +16,7 @@ from tdd.procedures.calls import tracing
 from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.scores.parts import orders_of
 from tdd.validate import InputError
+from tdd.validate.arrays import in_whole
 from tdd.validate.settings import in_own_settings
 
 
@@ -72,14 +73,16 @@ def token_stats(
 def _token_stats(
     lm: LanguageModel, params: Any, tokens: Any, mask: Any, tile: Tiling | None, names: tuple[tuple[str, float], ...]
 ) -> TokenStats:
-    tokens, mask, orders = jnp.asarray(tokens), jnp.asarray(mask, bool).at[:, 0].set(False), dict(names)
-    beyond = jnp.where(tokens < 0, lm.vocab_size, tokens.astype(jnp.int32))  # an index from the end would be another id
+    tokens, orders = jnp.asarray(tokens), dict(names)
+    mask = in_whole(jnp.asarray(mask, bool)).at[:, 0].set(False)
+    known = in_whole(tokens).astype(jnp.int32)
+    beyond = jnp.where(known < 0, lm.vocab_size, known)  # an index from the end would be another id
     # the hidden state at t describes the target at t + 1: targets and mask move left, results move back right
     targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (beyond, mask))
     flat = model_statistics(lm, params, tokens, targets, scored, tile, orders)
     back = {name: jnp.roll(field.reshape(mask.shape), 1, axis=1) for name, field in flat.items()}
     renyi = {name: back.pop(name) for name in orders}
-    return TokenStats(**back, mask=mask, tokens=jnp.where(mask, tokens, 0), renyi=renyi)
+    return TokenStats(**back, mask=mask, tokens=jnp.where(mask, in_whole(tokens), 0), renyi=renyi)
 
 
 _compiled = jax.jit(lambda *given: _token_stats(*given[:-1]), static_argnums=(0, 4, 5, 6))
@@ -109,12 +112,12 @@ def model_statistics(
     Position t of a row describes the token after it.
     """
     if lm.hidden is None or lm.readout is None:
-        logits = lm.logits(params, tokens)
+        logits = in_whole(lm.logits(params, tokens))
         given = (tile, logits.reshape(-1, logits.shape[-1]), targets, scored)
         found = _tiled(kernel.token_stats_from_logits, *given)._asdict()
         heads = {name: functools.partial(kernel.token_renyi_from_logits, order=order) for name, order in orders.items()}
         return found | {name: _tiled(head, *given) for name, head in heads.items()}
-    hidden = lm.hidden(params, tokens)
+    hidden = in_whole(lm.hidden(params, tokens))
     rows = (lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
     return head_statistics(*rows)._asdict() | _head_renyi(orders, *rows)
 
@@ -183,7 +186,7 @@ def _head(
     """What a kernel makes of hidden states [N, D] and the readout."""
     assert lm.readout is not None
     head = functools.partial(of, soft_cap=lm.soft_cap, **options)
-    return _tiled(head, tile, hidden, lm.readout(params), targets, scored)
+    return _tiled(head, tile, hidden, in_whole(lm.readout(params)), targets, scored)
 
 
 def _fused(lm: LanguageModel, params: Any, wanted: tuple[str, ...]) -> dict[str, Callable[..., dict[str, jax.Array]]]:

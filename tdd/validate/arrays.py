@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from tdd.validate import InputError
 
@@ -137,11 +138,18 @@ def own_copy(values: Any) -> np.ndarray:
     return np.array(array, array.dtype.newbyteorder("="))
 
 
+def in_whole(array: jax.Array) -> jax.Array:
+    """The array, whole on every device of a mesh with explicit axes, where JAX would otherwise ask at each gather, sort
+    and loop how its result is to lie; elsewhere as it is, where the compiler decides."""
+    mesh = jax.typeof(array).sharding.mesh
+    return reshard(array, NamedSharding(mesh, PartitionSpec())) if AxisType.Explicit in mesh.axis_types else array
+
+
 def _numbers(values: Any, name: str, what: str) -> Any:
     """Return a JAX array unchanged, anything else copied into a NumPy array, missing and masked values as NaN."""
     check_process()
     if isinstance(values, jax.Array):
-        return values
+        return in_whole(values)
     if isinstance(values, np.ma.MaskedArray):
         if values.dtype.kind not in "iuf":
             raise InputError(f"{name} must be {what}, got a masked array of dtype {values.dtype}")
@@ -201,7 +209,7 @@ def as_mask(mask: Any, values: Any, name: str) -> jax.Array | np.ndarray | None:
         return None
     if isinstance(mask, np.ma.MaskedArray):
         raise InputError(f"{name} must be an array of True and False, got a masked array; mask.filled(False) is one")
-    array: Any = mask if isinstance(mask, jax.Array) else own_copy(mask)
+    array: Any = in_whole(mask) if isinstance(mask, jax.Array) else own_copy(mask)
     if array.dtype != np.bool_:
         raise InputError(f"{name} must be boolean (True = real item), got dtype {array.dtype}")
     if array.shape != np.shape(values):

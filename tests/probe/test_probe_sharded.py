@@ -9,7 +9,7 @@ CODE = """
 import json, sys
 import jax, jax.numpy as jnp, numpy as np, tdd
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from probed import small_probe
+from probed import small_probe, token_rows
 from scored_models import small_model
 from tdd.placement import partition
 
@@ -70,6 +70,32 @@ for name, model in {"explicit logits": explicit_lm.logits, "explicit readout": e
     found = small_probe(model, grad_norms=True)(0, lies).result
     out[name] = [numbers(found), found.grad_norm_quantiles.tolist()]
 out["plain"] = [numbers(plain), plain.grad_norm_quantiles.tolist()]
+
+spread = NamedSharding(explicit, PartitionSpec("data"))
+tokens, mask = np.stack(token_rows(8)).astype(np.int32), np.ones((8, 24), bool)
+order, stream = tdd.probe.OrderGuard(), tdd.probe.StreamGuard(tokens[:3], ngram=4)
+values, p_values = np.sin(np.arange(40, dtype=np.float32)), np.linspace(0.001, 1, 40, dtype=np.float32)
+
+def everything(lm, params, put):
+    rows, scored = put(tokens), put(mask)
+    stats = [tdd.token_stats(lm, params, *given).log_prob for given in ((tokens, mask), (rows, scored))]
+    norms = [tdd.grad_norms(lm, params, *given).total for given in ((tokens, mask), (rows, scored))]
+    evidence = jax.jit(order.observe)(order.init(), put(values[:8]))[1].p_value
+    found = jax.jit(stream.evaluate)(rows, scored)
+    selected = tdd.ptdi(put(values), put(values - 0.5), alpha=0.2)
+    rest = [found.text, found.num_texts, selected.p_values, tdd.bh(put(p_values), 0.2).adjusted]
+    return [np.asarray(one, np.float64).ravel().tolist() for one in (*stats, *norms, evidence, *rest)]
+
+by_logits = lambda params, tokens: hidden(params, tokens) @ params["head"]
+one_device = lambda params, tokens: params["embedding"][tokens] @ params["head"]
+plain_lm, logits_lm = (
+    tdd.from_function(function, vocab_size=304, name=name)
+    for function, name in ((one_device, "plain"), (by_logits, "explicit logits"))
+)
+expected = everything(plain_lm, table, np.asarray)
+for name, lm in (("heads", explicit_lm), ("logits", logits_lm)):
+    found = everything(lm, lies, lambda array: jax.device_put(array, spread))
+    out["statistics of " + name] = [np.allclose(*pair, rtol=1e-4, atol=1e-6) for pair in zip(found, expected)]
 print(json.dumps(out))
 """
 
@@ -98,3 +124,9 @@ def test_a_mesh_with_explicit_axes(found):
     for name in ("explicit logits", "explicit readout"):
         for got, expected in zip(found[name], found["plain"], strict=True):
             assert got == pytest.approx(expected, rel=1e-4), name
+
+
+@pytest.mark.parametrize("kind", ["heads", "logits"])
+def test_statistics_guards_and_procedures_in_a_mesh_with_explicit_axes(found, kind):
+    """Parameters, tokens, values and scores that lie over the devices give the numbers of one device."""
+    assert found[f"statistics of {kind}"] == [True] * 9

@@ -113,10 +113,17 @@ for kind in ("Auto", "Explicit"):
     jax.clear_caches()
     with jax.set_mesh(jax.make_mesh((2, 2), ("d", "m"), axis_types=(AxisType[kind],) * 2)):
         same[kind] = everything() == plain
+mesh = jax.make_mesh((4,), ("d",))
+bound = lambda params, tokens: params["e"].at[tokens].get(out_sharding=jax.sharding.NamedSharding(mesh, jax.P()))
+lm = tdd.from_function(bound, vocab_size=300, name="bound")
+try:
+    tdd.score((lm, {"e": np.ones((300, 300), np.float32)}, model[2]), texts, "loss", progress=False)
+except tdd.InputError as error:
+    same["refused"] = str(error).startswith("the model names a mesh of its own")
 print(json.dumps(same))
 """
 
 
 @pytest.mark.slow("processes")
 def test_what_chooses_its_devices_does_so_in_any_mesh():
-    assert run_python(IN_MESH, devices=4) == {"Auto": True, "Explicit": True}
+    assert run_python(IN_MESH, devices=4) == {"Auto": True, "Explicit": True, "refused": True}
