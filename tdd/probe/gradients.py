@@ -19,7 +19,6 @@ divides them.)
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +28,7 @@ import optax
 from jax import lax
 
 from tdd.probe.evidence import GRAD_NORM_QUANTILES
-from tdd.procedures.calls import tracing
+from tdd.scoring.eager import called
 from tdd.scoring.gradients import check_gradient_loss, check_microbatch
 from tdd.validate import InputError
 from tdd.validate.settings import in_own_settings
@@ -75,19 +74,7 @@ def example_grad_norms(
     """
     count = _check_examples([jnp.shape(leaf) for leaf in jax.tree.leaves(examples)])
     size = min(check_microbatch(microbatch) or 1, max(count, 1))
-    options = (loss, count, size, bool(keep_batch_dim))
-    if tracing():
-        return _example_norms(*options, params, examples)
-    try:
-        compiled = _compiled(*options)
-    except TypeError:  # a loss that cannot be hashed cannot be found again
-        compiled = _compiled.__wrapped__(*options)
-    return compiled(params, examples)
-
-
-@functools.lru_cache(maxsize=64)  # a loss that is made anew for each call is forgotten with its program
-def _compiled(*options: Any) -> Callable[..., jax.Array]:
-    return jax.jit(functools.partial(_example_norms, *options))
+    return called(_example_norms, (loss, count, size, bool(keep_batch_dim)), params, examples)
 
 
 def _example_norms(

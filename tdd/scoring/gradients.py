@@ -11,8 +11,8 @@ import numpy as np
 from jax import lax
 
 from tdd.kernels.platforms import full_precision
-from tdd.procedures.calls import tracing
 from tdd.records import GradNorms, GradSqNorms, LanguageModel
+from tdd.scoring.eager import as_array, called
 from tdd.scoring.scores.passes import check_reduction
 from tdd.scoring.token_stats import check_token_batch, functions_of
 from tdd.validate import InputError
@@ -63,12 +63,11 @@ def grad_norms(
     check_token_batch(jnp.shape(tokens), jnp.shape(mask))
     check_reduction(reduction)
     size = check_microbatch(microbatch)
-    if tracing():
-        return _grad_norms(lm, params, tokens, mask, reduction, size)
-    return _compiled(lm, params, tokens, mask, reduction, size, functions_of(lm))
+    return called(_grad_norms, (lm, functions_of(lm), reduction, size), params, as_array(tokens), as_array(mask))
 
 
-def _grad_norms(lm: LanguageModel, params: Any, tokens: Any, mask: Any, reduction: str, size: int | None) -> GradNorms:
+def _grad_norms(lm: LanguageModel, _: Any, reduction: str, size: int | None, params: Any, *batch: Any) -> GradNorms:
+    tokens, mask = batch
     tokens, mask = in_whole(jnp.asarray(tokens)), in_whole(jnp.asarray(mask, bool)).at[:, 0].set(False)
     if lm.grad_sqnorm is not None:
         of_batch = lm.grad_sqnorm
@@ -82,9 +81,6 @@ def _grad_norms(lm: LanguageModel, params: Any, tokens: Any, mask: Any, reductio
     norm = lambda square: jnp.where(known, jnp.sqrt(square) / count, jnp.nan)  # noqa: E731
     parts = {name: norm(part) for name, part in squares.parts.items()}
     return GradNorms(total=norm(total), input_embedding=norm(squares.input_embedding), parts=parts)
-
-
-_compiled = jax.jit(lambda *given: _grad_norms(*given[:-1]), static_argnums=(0, 4, 5, 6))
 
 
 def _in_groups(

@@ -12,8 +12,8 @@ from jax import lax
 
 from tdd.kernels import token_stats as kernel
 from tdd.kernels.platforms import fused_on
-from tdd.procedures.calls import tracing
 from tdd.records import LanguageModel, TokenStats
+from tdd.scoring.eager import as_array, called
 from tdd.scoring.scores.parts import orders_of
 from tdd.validate import InputError
 from tdd.validate.arrays import in_whole
@@ -65,14 +65,13 @@ def token_stats(
     """
     check_token_batch(jnp.shape(tokens), jnp.shape(mask))
     names = tuple((orders or {}).items())
-    if tracing():
-        return _token_stats(lm, params, tokens, mask, tile, names)
-    return _compiled(lm, params, tokens, mask, tile, names, functions_of(lm))
+    return called(_token_stats, (lm, functions_of(lm), tile, names), params, as_array(tokens), as_array(mask))
 
 
 def _token_stats(
-    lm: LanguageModel, params: Any, tokens: Any, mask: Any, tile: Tiling | None, names: tuple[tuple[str, float], ...]
+    lm: LanguageModel, _: Any, tile: Tiling | None, names: tuple[tuple[str, float], ...], params: Any, *batch: Any
 ) -> TokenStats:
+    tokens, mask = batch
     tokens, orders = jnp.asarray(tokens), dict(names)
     mask = in_whole(jnp.asarray(mask, bool)).at[:, 0].set(False)
     known = in_whole(tokens).astype(jnp.int32)
@@ -83,9 +82,6 @@ def _token_stats(
     back = {name: jnp.roll(field.reshape(mask.shape), 1, axis=1) for name, field in flat.items()}
     renyi = {name: back.pop(name) for name in orders}
     return TokenStats(**back, mask=mask, tokens=jnp.where(mask, in_whole(tokens), 0), renyi=renyi)
-
-
-_compiled = jax.jit(lambda *given: _token_stats(*given[:-1]), static_argnums=(0, 4, 5, 6))
 
 
 def functions_of(lm: LanguageModel) -> tuple[Any, ...]:

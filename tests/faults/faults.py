@@ -675,6 +675,20 @@ PROBE = (
         ("tests/probe/test_stream.py",),
     ),
     Fault(
+        "guards: two threads are in one guard",
+        "tdd/probe/evidence.py",
+        "with self._lock:",
+        "with threading.RLock():",
+        ("tests/probe/test_guards.py",),
+    ),
+    Fault(
+        "token_stats: an id below 0 is counted from the end",
+        "tdd/scoring/token_stats.py",
+        "jnp.where(known < 0, lm.vocab_size, known)",
+        "known",
+        ("tests/scoring/test_model_statistics.py",),
+    ),
+    Fault(
         "probe: the look at step 0 is not promised",
         "tdd/probe/inputs.py",
         "None if self.num_steps is None else (self.num_steps - 1) // self.every + 1",
@@ -2053,8 +2067,8 @@ DRAWS_AND_DUMPS = (
         ("tests/procedures/test_number_types.py",),
     ),
     Fault(
-        "calls: the settings of a training stop a look",
-        "tdd/procedures/calls.py",
+        "settings: those of a training stop a look",
+        "tdd/validate/settings.py",
         '        jax.numpy_rank_promotion("allow"),',
         "        contextlib.nullcontext(),",
         ("tests/probe/test_loop.py",),

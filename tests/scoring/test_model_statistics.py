@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from scored_models import VOCABULARY, small_model
 
+from tdd.models.adapters import from_function
 from tdd.records import LanguageModel
+from tdd.scoring.gradients import grad_norms
 from tdd.scoring.token_stats import Tiling, token_stats
 from tdd.validate import InputError
 
@@ -132,3 +134,19 @@ def test_a_call_outside_jit_compiles_once():
     other = dataclasses.replace(spied[0], hidden=lambda p, t: 2 * lm.hidden(p, t))
     found, doubled = (token_stats(each, params, *batch()).log_prob for each in (spied[0], other))
     assert not np.allclose(found, doubled)
+
+
+def test_parameters_that_are_no_arrays_keep_their_values_outside_jit():
+    """A width as a Python number, which decides a shape."""
+
+    def logits(params, tokens):
+        return params["table"][: params["vocabulary"]][tokens] @ params["table"][: params["vocabulary"]].T
+
+    lm = from_function(logits, vocab_size=20, name="cut")
+    table = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    tokens, mask = batch()
+    given = {"table": table, "vocabulary": 20}
+    found = token_stats(lm, given, tokens % 20, mask).log_prob
+    whole = from_function(lambda table, tokens: table[tokens] @ table.T, vocab_size=20, name="whole")
+    np.testing.assert_array_equal(found, token_stats(whole, table[:20], tokens % 20, mask).log_prob)
+    assert grad_norms(lm, given, tokens % 20, mask).parts.keys() == {"table"}
