@@ -20,7 +20,7 @@ import functools
 import operator
 import threading
 from collections.abc import Callable
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -251,7 +251,7 @@ class OneAtATime:
 
     _lock: threading.RLock  # pyright: ignore[reportInvalidTypeForm]
 
-    def __new__(cls, *_: Any, **__: Any) -> Any:  # noqa: D102
+    def __new__(cls, *_: Any, **__: Any) -> Self:  # noqa: D102
         made = super().__new__(cls)
         made._lock = threading.RLock()
         return made
