@@ -33,6 +33,7 @@ from tdd.records import Evidence, Guarantee, Texts
 from tdd.runs.display import level_in_words
 from tdd.runs.folder import Audit, log_findings, plain, run_head
 from tdd.runs.portable import without_folders
+from tdd.runs.units import counted, unit_of
 
 RESERVED = ("id", "p_value", "adjusted", "selected", "statistic", "fdp_bound", "group", "label")
 """Columns of items.csv that no score may be called."""
@@ -49,18 +50,6 @@ _RULE = (
     "where one value of a score is that of most items of a role, and where a rule flagged the candidates alone and "
     "nobody asserts that its flags are independent of the scores, whatever the data."
 )
-
-_UNITS = {
-    ("nonmember", "item"): ("candidates", "suspected training data", "non-members among the selected"),
-    ("nonmember", "drawn"): ("drawn candidates", "suspected training data", "non-members among the selected"),
-    ("nonmember", "cluster"): (
-        "clusters",
-        "suspected training data",
-        "clusters without any member among the selected clusters",
-    ),
-    ("member", "item"): ("candidates", "presumed clean", "contaminated items among the selected"),
-}
-"""(null, unit) -> name of the units, as what they are selected, and what a false one is."""
 
 _RATES = {"FDR": "false discovery rate (FDR)", "GCR": "global contamination rate (GCR)"}
 _PLAIN = {
@@ -252,17 +241,15 @@ def warnings_of(
             f"{decision.min_selections} selections and there are {decision.num_tests} candidates"
         )
     divided = decision.proportion > 0 and not decision.statistic.size
+    unit = unit_of(decision.null, decision.unit)
     if stands and decision.num_selected and decision.threshold > decision.alpha and divided:
-        found, single, remedy = (
-            ("members", "a member", ". With ptdi:proportion=none no such candidate is selected")
-            if decision.null == "nonmember"
-            else ("clean", "clean", "")
-        )
+        one, several = unit.tested
+        remedy = f". With ptdi:proportion=none no such {one} is selected" if decision.null == "nonmember" else ""
         warnings.append(
             f"some selected candidates have p-values above the level, up to {decision.threshold:.2g}: the procedure "
-            f"estimates that {decision.proportion:.0%} of the candidates are {found}, which is no lower bound, and "
-            f"multiplies all p-values by the other {1 - decision.proportion:.0%}. The list as a whole keeps its error "
-            f"rate; by itself, such a p-value is no evidence that its candidate is {single}{remedy}"
+            f"estimates that {decision.proportion:.0%} of the {several} {unit.is_found[1]}, which is no lower bound, "
+            f"and multiplies all p-values by the other {1 - decision.proportion:.0%}. The list as a whole keeps its "
+            f"error rate; by itself, such a p-value is no evidence that its {one} {unit.is_found[0]}{remedy}"
         )
     if decision.guarantee.kind == "asymptotic":
         warnings.append(f"the guarantee of {decision.method} is asymptotic: not proven for finite samples")
@@ -315,20 +302,23 @@ def _of_set(decision: Decision, bounds: SimultaneousBounds) -> str:
 def _of_items(decision: Decision) -> str:
     """The selection and its error rate in two sentences."""
     level = level_in_words(decision.alpha)
-    units, selected_as, errors = _UNITS[decision.null, decision.unit]
-    answer = (
-        f"{decision.num_units_selected} of {decision.num_units} {units} are selected as {selected_as}"
-        if decision.num_units_selected
-        else f"None of {decision.num_units} {units} is selected as {selected_as}"
-    )
-    if decision.unit == "cluster" and decision.num_units_selected:
-        answer += f" ({decision.num_selected} candidates)"
+    unit, count, selected = unit_of(decision.null, decision.unit), decision.num_units, decision.num_units_selected
+    tested = counted(count, unit.tested)
+    answer = f"None of {tested} is" if count != 1 else f"The only {unit.tested[0]} is not"
+    if selected:
+        answer = f"{selected} of {tested} {'is' if selected == 1 else 'are'}"
+    answer += f" selected as {unit.selected_as}"
+    errors = f"{unit.false[1]} among the selected"
+    if decision.unit == "cluster":
+        errors += " clusters"
+        answer += f" ({counted(decision.num_selected, ('candidate', 'candidates'))})" if selected else ""
     answer += f" at level {level}."
     if decision.min_selections > decision.num_tests:
-        few = "calibration items" if decision.num_calibration else "candidates"
-        number = decision.num_calibration or decision.num_tests
+        what = "cluster" if decision.method.startswith("cluster_ptdi/") else "item"
+        few = (f"calibration {what}", f"calibration {what}s") if decision.num_calibration else unit.tested
+        number = counted(decision.num_calibration or decision.num_units, few)
         return (
-            f"{answer} With as few as {number} {few}, no selection was possible (see the warnings): the candidates "
+            f"{answer} With as few as {number}, no selection was possible (see the warnings): the candidates "
             "remain undecided."
         )
     if decision.guarantee.kind == "none":

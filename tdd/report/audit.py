@@ -26,6 +26,7 @@ from tdd.report.sections import (
     to_repeat,
 )
 from tdd.runs.extremes import most_extreme, numbers
+from tdd.runs.units import Unit, counted, unit_of
 
 _SHOWN, _LISTED = 10, 200
 _SUBJECTS = {"nonmember": "were in the training data", "member": "are clean"}
@@ -75,7 +76,6 @@ _ESTIMATES = {
     "moment_paper": "with the moment estimate of the fraction of {}, as in the paper",
 }
 _KNOWN = {"nonmember": "non-members", "member": "members"}
-_FOUND = {"nonmember": "members", "member": "clean items"}
 _NULLS = {"nonmember": "the candidate was not in the training data", "member": "the candidate was in the training data"}
 
 
@@ -140,8 +140,14 @@ def _demonstration(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _decided(run: Mapping[str, Any]) -> Facts:
     decision, guarantee, stands = run["decision"], run["decision"]["guarantee"], run["verdict"]["stands"]
     models = decision["method"].startswith(("jmcs/", "jecs"))
+    unit = _unit(decision)
+    null = (
+        ("null hypothesis of a cluster", "none of its items was in the training data")
+        if decision["unit"] == "cluster"
+        else ("null hypothesis of an item", _NULLS[decision["null"]] + (" of at least one model" if models else ""))
+    )
     rows = [
-        ("null hypothesis of an item", _NULLS[decision["null"]] + (" of at least one model" if models else "")),
+        null,
         ("procedure", _procedure(run)),
         _scores(decision["columns"]),
         ("level, alpha", f"{decision['alpha']:g}"),
@@ -149,16 +155,18 @@ def _decided(run: Mapping[str, Any]) -> Facts:
         ("candidates", _count(decision["num_tests"], decision["num_missing"])),
     ]
     if decision["num_calibration"] or decision["num_missing_calibration"] or not decision["method"].startswith("ktd/"):
-        what = "calibration items" if decision["unit"] == "item" else "calibration clusters"
+        what = "calibration clusters" if _clustered(decision) else "calibration items"
         count = _count(decision["num_calibration"], decision["num_missing_calibration"])
         rows.append((what, f"{count}, given as known {_KNOWN[decision['null']]}{' of every model' if models else ''}"))
         given = run["checks"].get("effective_calibration", {}).get("num_given", 0)
         others = given - decision["num_calibration"] - decision["num_missing_calibration"]
-        if decision["unit"] == "item" and others > 0:
-            rows.append(("learned from", f"{others} further calibration items"))
+        if not _clustered(decision) and others > 0:
+            further = ("further calibration item", "further calibration items")
+            rows.append(("learned from", counted(others, further)))
     if not stands:
         return Facts("Method and counts", (*rows, ("selected", "no verdict: see above")))
-    rows.append(("selected", str(decision["num_selected"])))
+    of_clusters = f"{counted(decision['num_units_selected'], unit.listed)}, " if decision["unit"] == "cluster" else ""
+    rows.append(("selected", f"{of_clusters}{decision['num_selected']}" + (" candidates" if of_clusters else "")))
     rows.append(("adjusted p-values", _LEVELS[guarantee["levels"]]))
     if decision["num_selected"] and decision["threshold"]:
         rows.append(("largest selected p-value", f"{decision['threshold']:.4g}"))
@@ -166,9 +174,10 @@ def _decided(run: Mapping[str, Any]) -> Facts:
     if decision["truth"]:
         truth = decision["truth"]
         power = "undefined: nothing to find" if truth["power"] is None else f"{truth['power']:.3f}"
+        false = counted(truth["num_false"], unit.false)
         errors = (
-            f"{truth['num_false']} {_errors(decision)} selected (FDP, their fraction of the list: {truth['fdp']:.3f}); "
-            f"power, the fraction of the items to be found that is selected: {power}"
+            f"{false} selected (FDP, their fraction of the list: {truth['fdp']:.3f}); "
+            f"power, the fraction of the {unit.listed[1]} to be found that is selected: {power}"
         )
         rows.append(("against the known truth", errors))
     return Facts("Method and counts", tuple(rows))
@@ -177,10 +186,13 @@ def _decided(run: Mapping[str, Any]) -> Facts:
 def _procedure(run: Mapping[str, Any]) -> str:
     """The name of the procedure, its rule, and its estimate where it has one."""
     decision = run["decision"]
-    method, (name, _, option) = decision["method"], decision["method"].partition("/")
+    method = decision["method"]
+    name, option = method.partition("/")[0], method.rpartition("/")[2]
+    if _clustered(decision) and option in _ESTIMATES:
+        name = "ptdi"
     rule = _RULES.get(method, _RULES.get(name, "")).format(_OF_UNITS[decision["unit"]])
     estimate = run["options"].get("proportion") if method == "ktd/conformal" else option
-    words = _ESTIMATES.get(estimate, "").format(_FOUND[decision["null"]]) if rule else ""
+    words = _ESTIMATES.get(estimate, "").format(_unit(decision).found) if rule else ""
     return ": ".join(filter(None, (method, ", ".join(filter(None, (rule, words))))))
 
 
@@ -222,6 +234,7 @@ def _how_to_read(run: Mapping[str, Any]) -> list[str]:
     """At most five lines, by what the run says."""
     decision = run["decision"]
     of_knockoffs = decision["method"].startswith("ktd/")
+    one, several = _unit(decision).listed
     compared = [_CANDIDATES] if decision["num_calibration"] or of_knockoffs else []
     compared += [_COMPARED[decision["null"]]] if decision["num_calibration"] else []
     compared += [_BY_KNOCKOFFS] if of_knockoffs else []
@@ -238,9 +251,9 @@ def _how_to_read(run: Mapping[str, Any]) -> list[str]:
         ]
     lines = ["The text below the title is the verdict. It holds only if the assumptions below hold.", *compared]
     if decision["guarantee"]["kind"] == "none":
-        lines.append("The error rate is unknown: any number of the selected items may be wrong.")
+        lines.append(f"The error rate is unknown: any number of the selected {several} may be wrong.")
     elif decision["num_selected"]:
-        lines.append("The error rate is that of the list of selected items. No single item on it is proven.")
+        lines.append(f"The error rate is that of the list of selected {several}. No single {one} on it is proven.")
     else:
         lines.append(
             f"That nothing is selected rules nothing out: candidates that {_SUBJECTS[decision['null']]} can be missed."
@@ -269,9 +282,11 @@ _BY_KNOCKOFFS = "The score of each is compared with those of its knockoffs, stan
 
 def _terms(run: Mapping[str, Any]) -> Help:
     """At most six terms; lines that use any other explain it."""
-    guarantee = run["decision"]["guarantee"]
+    decision, guarantee = run["decision"], run["decision"]["guarantee"]
     member, *others = _GLOSSARY
-    rate = _GCR if guarantee["controls"].startswith("GCR") else _FDR
+    rate = ("GCR", _GCR) if guarantee["controls"].startswith("GCR") else ("FDR", _FDR[decision["unit"] == "cluster"])
+    if _GIVEN in guarantee["controls"]:
+        rate = "FDR", f"{rate[1].removesuffix(_OF_ALL)} with one calibration sample"
     return Help("Terms", (member, rate, *others, ("adjusted p-value", _ADJUSTED[guarantee["levels"]])), folded=True)
 
 
@@ -287,22 +302,24 @@ _ADJUSTED = {
     "any": "the smallest level at which the item would be selected, had that level been fixed beforehand",
     "one": "a number that is at most the level of this audit if the item is selected, and above it if not",
 }
+_GIVEN, _OF_ALL = "given the calibration sample", " of the whole audit"
 _FDR = (
-    "FDR",
     "false discovery rate: the fraction of false items in the list, 0 for an empty list, averaged over repetitions of "
     "the whole audit",
+    "false discovery rate: the fraction of the selected clusters that have no member, 0 for an empty list, averaged "
+    "over repetitions of the whole audit",
 )
+"""Of items, and of clusters."""
 _GCR = (
-    "GCR",
     "global contamination rate: the fraction of the list that at least one of the models was trained on, 0 for an "
-    "empty list, averaged over repetitions of the whole audit",
+    "empty list, averaged over repetitions of the whole audit"
 )
 
 
 def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Mapping[str, Any] | None) -> list[Section]:
     decision, pictures = run["decision"], list[Section]()
     column, method = decision["columns"][0], decision["method"]
-    one_by_one = "clusters" not in dict(decision["facts"])
+    one_by_one = not _clustered(decision)
     cut = decision["score_cut"] if one_by_one and method.startswith(("ptdi/", "conditional/")) else None
     if len(decision["columns"]) == 1 and _known((calibration or {}).get(column, ())) and _known(items[column]):
         pictures.append(
@@ -499,19 +516,12 @@ def _selected(run: Mapping[str, Any], items: Mapping[str, Any]) -> Table:
     measured = [*columns, *(name for name in ("p_value", "adjusted") if _known(items[name]))]
     names: dict[str, str] = {"p_value": "p-value", "adjusted": "adjusted p-value"}
     shown: dict[str, Callable[[float], str]] = dict.fromkeys(measured, "{:.4g}".format)
-    note = ""
-    if guarantee["controls"].startswith("FDR") and guarantee["kind"] != "none":
-        bound, count = decision["bound"], decision["num_selected"]
-        note = (
-            f"If the assumptions hold, the false fraction of such lists is at most {_percent(bound)} on average over "
-            f"repetitions of the audit; {_percent(bound)} of {count} items is {bound * count:.3g}, and this list may "
-            "hold more."
+    note = [_of_the_list(decision)]
+    if "adjusted" in measured and guarantee["levels"] == "any":
+        note.append(
+            "The last column is the smallest level at which the item would have been selected, had that level been "
+            "fixed before the scores were seen. It is not the probability that the item is false."
         )
-        if "adjusted" in measured and guarantee["levels"] == "any":
-            note += (
-                " The last column is the smallest level at which the item would have been selected, had that level "
-                "been fixed before the scores were seen. It is not the probability that the item is false."
-            )
     excerpts = [Column("text", excerpt=True)] if texts else []
     return Table(
         "Selected items",
@@ -526,10 +536,28 @@ def _selected(run: Mapping[str, Any], items: Mapping[str, Any]) -> Table:
             )
             for place in chosen
         ),
-        note,
+        " ".join(filter(None, note)),
         brief=_SHOWN,
         total=len(every),
     )
+
+
+def _of_the_list(decision: Mapping[str, Any]) -> str:
+    """How many of the list may be false; nothing where no bound of that is proven at these sizes."""
+    guarantee, (one, several), bound = decision["guarantee"], _unit(decision).listed, _percent(decision["bound"])
+    if not guarantee["controls"].startswith("FDR") or guarantee["kind"] != "finite-sample":
+        return ""
+    over = "over repetitions of the audit"
+    if _GIVEN in guarantee["controls"]:
+        over = "for a given calibration sample, with probability 1 - delta over such samples"
+    count = decision["num_units_selected"]
+    said = (
+        f"If the assumptions hold, the false fraction of such lists is at most {bound} on average {over}; {bound} of "
+        f"{counted(count, (one, several))} is {decision['bound'] * count:.3g}, and this list may hold more."
+    )
+    if decision["unit"] == "cluster":
+        said += " A cluster is false if none of its items is a member; in any other, too, items may be non-members."
+    return said
 
 
 def _percent(fraction: float) -> str:
@@ -551,10 +579,13 @@ def _count(used: int, missing: int) -> str:
     return f"{used}" + (f" ({missing} more have no score)" if missing else "")
 
 
-def _errors(decision: Mapping[str, Any]) -> str:
-    if decision["null"] == "member":
-        return "members"
-    return "clusters without any member" if decision["unit"] == "cluster" else "non-members"
+def _unit(decision: Mapping[str, Any]) -> Unit:
+    return unit_of(decision["null"], decision["unit"])
+
+
+def _clustered(decision: Mapping[str, Any]) -> bool:
+    """Whether items came in clusters, of which calibration counts, whatever is decided on."""
+    return decision["method"].startswith("cluster_ptdi/")
 
 
 def _proportion(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -563,4 +594,4 @@ def _proportion(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not any(name in method for name in ("storey", "subtraction", "moment", "jecs")):
         return []
     shown = f"{value:.3f}" if value >= 0 else f"0 (estimate {value:.3f})"
-    return [(f"fraction of {_FOUND[decision['null']]}", f"{shown}: an estimate within the procedure, not a result")]
+    return [(f"fraction of {_unit(decision).found}", f"{shown}: an estimate within the procedure, not a result")]

@@ -267,12 +267,16 @@ def test_warnings_of_a_withheld_verdict_say_nothing_of_the_selection():
     decision = types.SimpleNamespace(
         num_missing=0, num_missing_calibration=0, min_selections=1, num_tests=9, proportion=0.5,
         statistic=np.zeros(0), num_selected=4, threshold=0.3, alpha=0.1, method="ptdi/storey", warnings=(),
-        null="nonmember", guarantee=types.SimpleNamespace(kind="finite-sample"),
+        null="nonmember", unit="item", guarantee=types.SimpleNamespace(kind="finite-sample"),
     )  # fmt: skip
     said = warnings_of({}, decision, (), stands=True)[0]
     assert "that 50% of the candidates are members, which is no lower bound, and multiplies" in said
     assert said.endswith("that its candidate is a member. With ptdi:proportion=none no such candidate is selected")
     assert warnings_of({}, decision, (), stands=False) == []
+    decision.unit = "cluster"
+    said = warnings_of({}, decision, (), stands=True)[0]
+    assert "that 50% of the clusters have a member, which" in said
+    assert said.endswith("that its cluster has a member. With ptdi:proportion=none no such cluster is selected")
 
 
 def test_a_large_p_value_of_a_selected_clean_item_is_not_called_that_of_a_member():

@@ -189,6 +189,80 @@ def test_the_error_rate_of_a_list_is_not_that_of_its_items(audit):
     assert f"| {adjusted:.4g} |" in to_markdown(fewer.report())
 
 
+@pytest.fixture(scope="module")
+def books():
+    """Twenty of forty books have one member among their ten passages."""
+    rng = np.random.default_rng(0)
+    member = (np.arange(400) % 10 == 0) & (np.arange(400) < 200)
+    return {
+        "id": [*range(1000)],
+        "role": ["calibration"] * 600 + ["candidate"] * 400,
+        "book": [f"{i // 10}" for i in range(1000)],
+        "loss": [*rng.normal(3, 0.5, 600), *(rng.normal(3, 0.5, 400) - 3.5 * member)],
+        "label": [0] * 600 + member.astype(int).tolist(),
+    }
+
+
+def of_books(books, unit, **options):
+    method = f"ptdi:unit={unit}"
+    return select(books, alpha=0.1, method=method, score="loss", group_field="book", label_field="label", **options)
+
+
+def test_a_list_of_clusters_has_the_error_rate_of_clusters(books):
+    """Nine of ten selected items are false, and at most a tenth of the clusters."""
+    audit = of_books(books, "cluster")
+    false = (np.asarray(audit.items["label"])[np.asarray(audit.items["selected"])] == 0).sum()
+    assert false > 0.8 * len(audit.selected_ids)
+    shown = to_markdown(audit.report())
+    count = audit.run["decision"]["num_units_selected"]
+    for said in (
+        f"over repetitions of the audit; 10% of {count} clusters is {0.1 * count:.3g}, and this list may hold more",
+        "in any other, too, items may be non-members",
+        "The error rate is that of the list of selected clusters. No single cluster on it is proven",
+        "FDR: false discovery rate: the fraction of the selected clusters that have no member",
+        "| null hypothesis of a cluster | none of its items was in the training data |",
+        f"| selected | {count} clusters, {len(audit.selected_ids)} candidates |",
+        "| fraction of clusters with a member |",
+        "the fraction of the clusters to be found",
+    ):
+        assert said in shown, said
+
+
+def test_items_of_clusters_are_calibrated_by_clusters(books):
+    shown = to_markdown(of_books(books, "item").report())
+    assert "| calibration clusters | 60," in shown
+    assert "further calibration items" not in shown
+
+
+def test_what_the_list_may_hold_has_the_condition_of_the_verdict(audit):
+    """Over calibration samples the rate is alpha + delta; in the limit of many items nothing is known of a list."""
+    given = run_of(method="conditional")
+    said = given.report().sections
+    (note,) = (one.note for one in said if isinstance(one, Table) and one.title == "Selected items")
+    assert "at most 20% on average for a given calibration sample, with probability 1 - delta over such" in note
+    assert "repetitions of the audit" not in note
+    assert said[-1].rows[1][1].endswith("averaged over repetitions with one calibration sample")
+    decision = audit.run["decision"]
+    asymptotic = {**decision, "guarantee": {**decision["guarantee"], "kind": "asymptotic"}}
+    shown = to_markdown(audit_report({**audit.run, "decision": asymptotic}, audit.items))
+    assert "the false fraction of such lists" not in shown
+    assert "The last column is the smallest level" in shown
+
+
+def test_one_is_told_as_one():
+    """Of one candidate, one cluster, one false item."""
+    rows = {"role": ["calibration"] * 60 + ["candidate"] * 2, "loss": [*range(60), -1.0, -1.0], "label": [0] * 62}
+    grouped = {**rows, "book": [*range(60), 60, 60]}
+    options = {"alpha": 0.2, "score": "loss", "label_field": "label", "method": "ptdi:proportion=none"}
+    one = select(grouped, group_field="book", **options)
+    assert one.run["outcome"].startswith("1 of 1 cluster is selected as suspected training data (2 candidates)")
+    assert fact(one.run, "against the known truth").startswith("1 cluster without any member selected")
+    alone = select({**rows, "role": ["calibration"] * 61 + ["candidate"], "loss": [*range(61), -1.0]}, **options)
+    assert fact(alone.run, "against the known truth").startswith("1 non-member selected")
+    none = select({**rows, "role": ["calibration"] * 61 + ["candidate"], "loss": [*range(61), 80.0]}, **options)
+    assert none.run["outcome"].startswith("The only candidate is not selected as suspected training data")
+
+
 def test_a_page_for_the_printer(audit):
     css = page_of(audit).partition("<style>")[2].partition("</style>")[0]
     assert "@page { size: A4;" in css
@@ -257,7 +331,12 @@ def test_the_row_of_the_procedure_names_rule_and_estimate(audit):
     decision = audit.run["decision"]
     for changed, options, words in (
         ({}, {}, ": Benjamini and Hochberg's procedure on conformal p-values, with Storey's estimate of the"),
-        ({"method": "ptdi/none", "unit": "cluster"}, {}, " p-values of clusters, without an estimate of the fraction"),
+        (
+            {"method": "cluster_ptdi/cluster/none", "unit": "cluster"},
+            {},
+            " p-values of clusters, without an estimate of the fraction of clusters with a member",
+        ),
+        ({"method": "cluster_ptdi/drawn/storey", "unit": "drawn"}, {}, "one item drawn from each cluster, with"),
         ({"method": "ktd/conformal"}, {"proportion": "moment"}, " statistics, with the moment estimate of the"),
         ({"method": "ktd/conformal"}, {"proportion": "storey"}, " statistics, with Storey's estimate of the fraction"),
         ({"method": "ktd/multi"}, {"proportion": None}, ": knockoff filter for several knockoffs an item"),

@@ -5,10 +5,10 @@ guarantee of the procedure that it names. All other sentences state counts, fact
 """
 
 FACTS = """
-report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, _demonstration 1, _decided 5, _origin 2,
-  _pictures 7, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1, _how_to_read 10, _COMPARED 2,
-  _BY_KNOCKOFFS 1, _CANDIDATES 1, _GLOSSARY 4, _ADJUSTED 2, _FDR 1, _GCR 1, _proportion 1, _OF_MODELS 1,
-  _BY_THRESHOLD 1, _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1
+report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, _demonstration 1, _decided 7, _terms 1,
+  _of_the_list 1, _origin 2, _pictures 7, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1,
+  _how_to_read 10, _COMPARED 2, _BY_KNOCKOFFS 1, _CANDIDATES 1, _GLOSSARY 4, _ADJUSTED 2, _FDR 2, _GCR 1, _proportion
+  1, _OF_MODELS 1, _BY_THRESHOLD 1, _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1
 report/audit_plots.py: bounds 1, scores 1, p_values 1
 report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 5, exchange_report 3, log_probs_report 9, _facts 4, _setting_rows 1,
   _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 3, _test_table 2, _shard_table 1,
@@ -26,7 +26,7 @@ report/probe_plots.py: _legend 1, draw 3
 report/sections.py: caveats 1, Table 1, to_repeat 2, _SYMBOLS 6
 report/study.py: _VERDICTS 1, study_report 2, list_report 1, time_line 1, _verdict 8, _GUIDE 3, _TERMS 6
 report/tables.py: validity_report 1, _report 1
-audit/assemble.py: _UNITS 2, assemble 1, failures 1, warnings_of 6, _outcome 2, _of_set 1, _of_items 5, _open_points
+audit/assemble.py: assemble 1, failures 1, warnings_of 6, _outcome 2, _of_set 1, _of_items 4, _open_points
   17
 audit/blind_baseline.py: blind_baseline 1, _note 1, _long_texts 1
 audit/checks.py: resolution 3, repeated_value 1, effective_calibration_size 4, knockoff_texts 3, cut_texts 1, _some_of
@@ -77,8 +77,8 @@ procedures/weighted.py: _as_item_weights 1, Weighted 1
 
 BACKED = """
 claim storey/plus-one
-  report/audit.py:_selected | If the assumptions hold,
-  report/audit.py:_selected |  The last column is
+  report/audit.py:_of_the_list | If the assumptions hold,
+  report/audit.py:_selected | The last column is
   report/audit.py:_demonstration | Each row is one score
   audit/assemble.py:warnings_of | some selected candidates have p-values
 test statistical/test_bounds.py::test_bounds_hold_for_all_cuts_together
@@ -135,6 +135,8 @@ test statistical/test_anytime.py::test_no_level_is_crossed_too_often_at_any_look
   report/probe.py:_TERMS | the probability of scores
   report/probe.py:_TERMS | a number whose mean
   probe/folder.py:_outcome | Evidence at level {} that {}: alarm
+claim clusters/cluster
+  report/audit.py:_of_the_list |  A cluster is false if
 claim clusters/ignored
   audit/assemble.py:warnings_of | the {} items come from
 row
@@ -144,6 +146,7 @@ row
   exchange/summary.py:_outcome_of_one | Evidence at level {}
   exchange/summary.py:_of_control | the negative control depends
 claim one-sample/monte_carlo
+  report/audit.py:_of_the_list | for a given calibration sample,
   audit/assemble.py:_of_items | {} If the assumptions hold, the {}, which is the expected fraction of {}, is
 claim knockoffs/conformal-20
   audit/assemble.py:_open_points | That the model treats
