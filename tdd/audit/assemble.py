@@ -141,12 +141,13 @@ def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, text
         checks["effective_calibration"] = effective_calibration_size(scores, texts)
         if not evidence.clusters:
             checks["resolution"] = resolution(
+                choices.procedure,
                 decision.num_calibration,
                 decision.num_tests,
                 decision.alpha,
                 max(0.0, 1 - decision.proportion),
                 decision.min_selections,
-                decision.null,
+                num_learned=max(0, int(complete.sum()) - decision.num_calibration),
             )
     checks["repeated_value"] = repeated_value(evidence)
     checks["direction"] = direction(evidence, decision.null) if decision.num_calibration else None

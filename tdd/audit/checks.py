@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,12 @@ import numpy as np
 from tdd.audit.decide import complete_items
 from tdd.audit.inputs import Inputs
 from tdd.audit.sampling import LEVEL, OF_EACH, SLACK
+from tdd.procedures.procedure import Procedure
 from tdd.records import Evidence, Null, Texts
 from tdd.texts.words import normalise
 
 _DRAWS = 999
-_LARGE = Fraction(1, 20)
+_LARGE = 1 / 20
 _MANY_CUT = 0.1
 _NAMED = 3
 _FEWEST = 5
@@ -29,11 +29,10 @@ _REVERSED, _LEAST = 0.001, 1e-300
 class Resolution:
     """The resolution of n calibration items among m tests at level alpha."""
 
-    smallest_p_value: float  # 1/(n + 1)
-    # smallest k with null_proportion/(n + 1) <= alpha k/m; m + 1 if no k up to m satisfies it, so that nothing can be
-    # selected
-    min_selections: int
-    calibration_for_one: int  # calibration items with which a single item could be selected
+    smallest_p_value: float | None  # that a candidate can have; None where it is unknown
+    min_selections: int  # smallest k that can be selected; m + 1: nothing can be
+    # calibration items, as they are given, without which a single item cannot be selected; None where it is unknown
+    calibration_for_one: int | None
     warning: str  # empty where at most one item, or at most 5% of the items, are needed for a selection
 
 
@@ -50,43 +49,53 @@ class EffectiveCalibration:
 
 
 def resolution(
-    num_calibration: int, num_tests: int, alpha: float, null_proportion: float, min_selections: int, null: Null
+    procedure: Procedure,
+    num_calibration: int,
+    num_tests: int,
+    alpha: float,
+    null_proportion: float,
+    min_selections: int,
+    num_learned: int = 0,
 ) -> Resolution:
-    """The fewest items that a step-up procedure on conformal p-values can select.
-
-    Benjamini and Hochberg's procedure selects k of m items only if the k-th smallest of the null_proportion * p is
-    at most alpha k/m, and no conformal p-value is below 1/(n + 1). Computed in whole numbers, with `alpha` and
-    `null_proportion` taken as the decimals they are written as.
+    """The fewest items that a procedure can select, and how many calibration items a single selection needs.
 
     Args:
-      num_calibration, num_tests: n and m, items with a score.
+      procedure: the procedure, which knows both.
+      num_calibration, num_tests: n and m, items with a score, those among them that the p-values rest on.
       alpha: level, in (0, 1).
       null_proportion: estimated proportion of candidates under the null that scales the p-values; may exceed 1.
       min_selections: the smallest k, as the procedure computes it from the exact estimate.
-      null: the null hypothesis of an item.
+      num_learned: further calibration items, that the procedure learned from.
 
-    >>> resolution(99, 1000, 0.1, 1, min_selections=100, null="nonmember").calibration_for_one
+    >>> from tdd.procedures.values import PTDI
+    >>> resolution(PTDI(), 99, 1000, 0.1, 1, min_selections=100).calibration_for_one
     9999
     """
-    level, scale = (Fraction(repr(float(value))) for value in (alpha, null_proportion))
-    for_one = max(0, math.ceil(scale * num_tests / level) - 1)
+    smallest = procedure.smallest_p_value(num_calibration)
+    for_any, for_one = (
+        procedure.least_calibration(k, num_tests, alpha, null_proportion) if num_tests else None for k in (num_tests, 1)
+    )
+    learned = ", those included that are learned from" if num_learned else ""
     warning = ""
     if min_selections > num_tests > 0:
-        for_any = max(0, math.ceil(scale / level) - 1)
-        scaled = f" after the estimate of the null proportion multiplies p-values by {float(scale):.3g}"
-        warning = (
-            f"nothing can be selected: {num_calibration} calibration items give no p-value below "
-            f"1/{num_calibration + 1}, and at level {float(level):g}{scaled if scale != 1 else ''} at least {for_any} "
-            f"are needed to select all {num_tests} candidates, {for_one} to select a single one"
-        )
+        scaled = f" after the estimate of the null proportion multiplies p-values by {null_proportion:.3g}"
+        at_level = f"at level {alpha:g}{scaled if null_proportion != 1 else ''}"
+        floor = "are too few" if smallest is None else f"give no p-value below {smallest:.3g}"
+        warning = f"nothing can be selected: {num_calibration} calibration items {floor} {at_level}"
+        if for_any is not None and for_one is not None:
+            warning += (
+                f"; at least {for_any} are needed to select all {num_tests} candidates, {for_one} to select a single "
+                f"one{learned}"
+            )
     elif min_selections > 1 and min_selections > _LARGE * num_tests:
-        found = "members" if null == "nonmember" else "clean items"
+        found = "members" if procedure.null == "nonmember" else "clean items"
         warning = (
             f"with {num_calibration} calibration items either none or at least {min_selections} of {num_tests} "
-            f"candidates are selected at level {float(level):g}, so that fewer {found} are likely to be missed; "
-            f"{for_one} calibration items would allow a single selection"
+            f"candidates are selected at level {alpha:g}, so that fewer {found} are likely to be missed"
         )
-    return Resolution(1 / (num_calibration + 1), min(min_selections, num_tests + 1), for_one, warning)
+        if for_one is not None:
+            warning += f"; a single selection needs at least {for_one} calibration items{learned}"
+    return Resolution(smallest, min(min_selections, num_tests + 1), for_one, warning)
 
 
 @dataclasses.dataclass(frozen=True)

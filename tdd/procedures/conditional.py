@@ -44,6 +44,8 @@ GUARANTEES: dict[str, Guarantee] = {
     ),
 }
 
+_ROUNDING = 1e-5  # of a bound in single precision
+
 _OF_BH = {
     rule: Guarantee(
         "FDR <= alpha given the calibration sample, with probability 1 - delta over such samples",
@@ -89,6 +91,17 @@ class ConditionalBH(WithOption):
         scale = ((smallest, step.num_tests), (1,))
         fewest = stepup.min_rejections(level_operand(alpha), len(p), scale=scale)
         return self.selection(step, p, n, jnp.minimum(fewest, step.num_tests + 1))
+
+    def smallest_p_value(self, n: int) -> float | None:  # noqa: D102
+        if self.rule == "simes":  # the bound of the first order statistic
+            return -math.expm1(math.log(self.delta) / max(1, n // 2))
+        if self.rule == "dkwm":
+            return min(1, 1 / (n + 1) + math.sqrt(-math.log(min(self.delta, 0.5)) / (2 * max(1, n))))
+        return None  # a matter of the draws, or of a limit
+
+    def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
+        smallest = self.smallest_p_value(n)
+        return 1 if smallest is None else min(m + 1, max(1, math.ceil(smallest * m / alpha * (1 - _ROUNDING))))
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         return [("delta", f"{self.delta:g}: probability that the calibration sample does not support the level")]

@@ -29,7 +29,7 @@ from tdd.procedures.calls import (
     ordered_panels,
     tracing,
 )
-from tdd.procedures.procedure import Procedure, WithOption, check_options, masks
+from tdd.procedures.procedure import Procedure, WithOption, check_options, least_calibration_by_rank, masks
 from tdd.records import Difference, Evidence, Guarantee, JointSelection, Selection
 from tdd.validate import InputError, arrays
 
@@ -399,6 +399,13 @@ class JMCS(WithOption):
         options: dict[str, Any] = {"alpha": alpha, "rule": self.rule, "eta": self.eta, **masks(evidence)}
         return jmcs(evidence.calibration, evidence.scores, **options)
 
+    def smallest_p_value(self, n: int) -> float | None:  # noqa: D102
+        return 1 / (n + 1)
+
+    def least_calibration(self, k: int, m: int, alpha: float, null_proportion: float = 1) -> int | None:  # noqa: D102
+        top, bottom = (int(table[m]) for table in harmonic(m)) if self.rule == "by" else (1, 1)
+        return least_calibration_by_rank(k, m, alpha, null_proportion, Fraction(top, bottom))
+
 
 @dataclasses.dataclass(frozen=True)
 class JECS(Procedure):
@@ -432,6 +439,9 @@ class JECS(Procedure):
         grid = self.grid or GRID
         options: dict[str, Any] = {"alpha": alpha, "grid": grid, "neighbours": self.neighbours, **masks(evidence)}
         return jecs(evidence.calibration, evidence.scores, **options)
+
+    def smallest_p_value(self, n: int) -> float | None:  # noqa: D102
+        return 1 / (n + 1)
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         return {name: value for name, value in super().record().items() if value is not None}

@@ -22,6 +22,9 @@ from tdd.records import Difference, Evidence, Guarantee, Null, Selection
 from tdd.validate import InputError, arrays
 from tdd.validate.options import KnownFields, kind_of, parse_option, split_options
 
+_MOST = 2**31
+"""Calibration items beyond which nobody looks for a number that suffices."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Procedure(KnownFields, abc.ABC):
@@ -122,6 +125,31 @@ class Procedure(KnownFields, abc.ABC):
         """
         return 1
 
+    def smallest_p_value(self, n: int) -> float | None:
+        """Return the smallest p-value that a candidate can have by n calibration items; None where it is unknown."""
+        return None
+
+    def least_calibration(self, k: int, m: int, alpha: float, null_proportion: float = 1) -> int | None:
+        """Return a number of calibration items below which no k of m candidates can be selected; None if unknown.
+
+        Counted are the items as they are given, those included that a procedure learns from. `null_proportion` is the
+        estimate by which p-values are multiplied.
+        """
+        num_targets = max(0, m - math.ceil(null_proportion * m))
+
+        def suffices(n: int) -> bool:
+            return self.min_selections(n, m, num_targets, alpha) <= k
+
+        few, enough = 0, 1
+        while not suffices(enough) and enough < _MOST:
+            few, enough = enough, 2 * enough
+        if suffices(0) or not suffices(enough):  # nothing is known, or no number suffices
+            return None
+        while enough - few > 1:
+            middle = (few + enough) // 2
+            few, enough = (few, middle) if suffices(middle) else (middle, enough)
+        return enough
+
     def bound(self, alpha: float, selection: Selection) -> float:
         """Return the bound of the expected proportion of errors: alpha, or slightly more."""
         return float(alpha)
@@ -178,6 +206,14 @@ def check_options(value: Procedure, **choices: tuple[str, ...]) -> None:
 def min_selections_by_rank(n: int, m: int, alpha: float, scale: Fraction = Fraction(1)) -> int:
     """Return the smallest k with scale/(n + 1) <= alpha k/m, m + 1 if there is none: no step-up rejects fewer of m."""
     return min(m + 1, max(1, math.ceil(scale * m / (exact_fraction(alpha) * (n + 1)))))
+
+
+def least_calibration_by_rank(
+    k: int, m: int, alpha: float, null_proportion: float, scale: Fraction = Fraction(1)
+) -> int:
+    """Return the smallest n with null_proportion scale/(n + 1) <= alpha k/m, the proportion as it is written."""
+    scale *= Fraction(repr(float(null_proportion)))
+    return max(0, math.ceil(scale * m / (exact_fraction(alpha) * k)) - 1)
 
 
 def masks(evidence: Evidence) -> dict[str, Any]:

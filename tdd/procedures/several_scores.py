@@ -397,6 +397,9 @@ class CombinedScore(WithOption):
             return min_selections_by_rank((n + 1) // 2, m, alpha)
         return min_selections_by_rank(n + 1, m, alpha, Fraction(2))
 
+    def smallest_p_value(self, n: int) -> float | None:  # noqa: D102
+        return 1 / (n + 1) if self.rule == "split" else None
+
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         return weights_of_detectors(evidence, selection)
 

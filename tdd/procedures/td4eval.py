@@ -436,6 +436,17 @@ class TD4Eval(WithOption):
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
         return min_selections_by_rank(n, m, alpha, Fraction(1, m) if self.combine == "closed_e_values" else Fraction(1))
 
+    def smallest_p_value(self, n: int) -> float | None:  # noqa: D102
+        return 1 / (n + 1) if self.combine in ("pooled_rank", "split_weights") else None
+
+    def least_calibration(self, k: int, m: int, alpha: float, null_proportion: float = 1) -> int | None:  # noqa: D102
+        if self.combine not in (
+            "pooled_rank",
+            "e_values",
+        ):  # others depend on the detectors, or on what is learned from
+            return None
+        return super().least_calibration(k, m, alpha, null_proportion)
+
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         return weights_of_detectors(evidence, selection)
 

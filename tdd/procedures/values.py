@@ -13,7 +13,7 @@ import numpy as np
 from tdd.kernels.proportion import tail_size
 from tdd.procedures import ptdi
 from tdd.procedures.calls import exact_fraction
-from tdd.procedures.procedure import WithOption, check_options, masks, min_selections_by_rank
+from tdd.procedures.procedure import WithOption, check_options, least_calibration_by_rank, masks, min_selections_by_rank
 from tdd.records import CLUSTER_UNITS, ClusterSelection, Evidence, Selection
 from tdd.validate import InputError, arrays
 
@@ -79,6 +79,12 @@ class PTDI(WithOption):
             return 1
         tail = max(1, math.floor(exact_fraction(self.eta) * n))  # its smallest estimate has no candidate in the region
         return min_selections_by_rank(n, m, alpha, Fraction(n + 1, tail * m))
+
+    def smallest_p_value(self, n: int) -> float | None:  # noqa: D102
+        return 1 / (n + 1)
+
+    def least_calibration(self, k: int, m: int, alpha: float, null_proportion: float = 1) -> int | None:  # noqa: D102
+        return least_calibration_by_rank(k, m, alpha, null_proportion)
 
     def bound(self, alpha: float, selection: Selection) -> float:  # noqa: D102
         if self.proportion != "subtraction":

@@ -384,6 +384,8 @@ def _checks(run: Mapping[str, Any]) -> Table:
             continue
         check, added = checks[name], {}
         if name == "resolution":
+            smallest = check["smallest_p_value"]
+            added["smallest"] = "" if smallest is None else f"smallest p-value {smallest:.3g}; "
             added["reach"] = _reach(check["min_selections"], run["decision"]["num_tests"])
         if name == "long_texts":
             added["alike"] = ", knockoffs alike" if "knockoff_texts" in checks else ""
@@ -404,7 +406,7 @@ def _reach(fewest: int, num_tests: int) -> str:
 
 
 _FINDINGS = {
-    "resolution": ("resolution", "smallest p-value {smallest_p_value:.3g}; {reach}"),
+    "resolution": ("resolution", "{smallest}{reach}"),
     "effective_calibration": (
         "calibration items in use",
         "{size} of {num_given} items ({num_missing} without score, {num_repeated} repeated), {num_distinct} distinct "

@@ -212,7 +212,7 @@ def test_what_is_never_detected_and_why():
     few = plan(method="ptdi:proportion=none", search=True, **sizes)
     assert {row["num_targets"] for row in few.smallest if row["num_calibration"] == 5 and row["alpha"] == 0.1} == {None}
     assert few.smallest[0]["reason"] == (
-        "resolution: 5 calibration items give no p-value below 1/6, too large at level 0.1"
+        "resolution: 5 calibration items give no p-value below 0.167, too large at level 0.1"
     )
     assert few.rows[0]["min_selections"] == 11
     assert few.rows[0]["any_selected"] == 0

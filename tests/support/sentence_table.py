@@ -29,7 +29,7 @@ report/tables.py: validity_report 1, _report 1
 audit/assemble.py: assemble 1, failures 1, warnings_of 6, _outcome 2, _of_set 1, _of_items 4, _open_points
   17
 audit/blind_baseline.py: blind_baseline 1, _note 1, _long_texts 1
-audit/checks.py: resolution 3, repeated_value 1, effective_calibration_size 4, knockoff_texts 3, cut_texts 1, _some_of
+audit/checks.py: resolution 7, repeated_value 1, effective_calibration_size 4, knockoff_texts 3, cut_texts 1, _some_of
   1
 audit/decide.py: simultaneous_bounds 1
 audit/duplicates.py: _warning 4

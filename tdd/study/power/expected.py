@@ -285,7 +285,9 @@ def _why_none(simulate: Simulator, n: int, m: int, most: int, alpha: float) -> s
     if fewest > m:
         if rule.kind == "knockoffs":
             return f"resolution: at level {alpha:g} no fewer than {fewest} of {m} candidates could be selected"
-        return f"resolution: {n} calibration items give no p-value below 1/{n + 1}, too large at level {alpha:g}"
+        smallest = rule.procedure.smallest_p_value(n)
+        floor = "are too few" if smallest is None else f"give no p-value below {smallest:.3g}, too large"
+        return f"resolution: {n} calibration items {floor} at level {alpha:g}"
     reached = "all candidates" if most == m else f"{most} of {m} candidates, all that the pool gives,"
     return f"signal: the scores separate too little, even where {reached} are {rule.targets}"
 
