@@ -14,6 +14,7 @@ import numpy as np
 
 from tdd.audit.checks import (
     cluster_sizes,
+    copied_scores,
     direction,
     effective_calibration_size,
     repeated_value,
@@ -150,6 +151,7 @@ def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, text
                 num_learned=max(0, int(complete.sum()) - decision.num_calibration),
             )
     checks["repeated_value"] = repeated_value(evidence)
+    checks["copied_scores"] = copied_scores(evidence) if decision.num_calibration else None
     checks["direction"] = direction(evidence, decision.null) if decision.num_calibration else None
     checks["symmetry"] = symmetry(evidence, getattr(choices.procedure, "rule", ""))
     checks["cluster_sizes"] = cluster_sizes(evidence, decision.unit, choices.seed)

@@ -15,6 +15,7 @@ from tdd.audit.inputs import Inputs
 from tdd.audit.sampling import LEVEL, OF_EACH, SLACK
 from tdd.procedures.procedure import Procedure
 from tdd.records import Evidence, Null, Texts
+from tdd.runs.units import counted
 from tdd.texts.words import normalise
 
 _DRAWS = 999
@@ -201,11 +202,68 @@ def effective_calibration_size(scores: np.ndarray, texts: Texts | None = None) -
     if num_repeated:
         parts.append(f"{num_repeated} calibration items are copies of others and add no information")
     if 2 * num_distinct < size:
+        different = counted(num_distinct, ("different value", "different values"))
         parts.append(
-            f"the {num_scored} calibration scores take only {num_distinct} different "
-            f"value{'' if num_distinct == 1 else 's'}: conservative p-values stay valid and lose power"
+            f"the {num_scored} calibration scores take only {different}: p-values lose power, and are valid if the "
+            "ties come from rounding; with copies of items they are not: keep one of each"
         )
     return EffectiveCalibration(values.size, num_missing, num_repeated, size, num_distinct, "; ".join(parts))
+
+
+@dataclasses.dataclass(frozen=True)
+class CopiedScores:
+    """A score whose values repeat within one role alone, as those of copied items do."""
+
+    score: str  # its name
+    role: str  # "calibration items" or "candidates"
+    count: int  # items that have a value which another one of the role has
+    total: int  # items of the role with a score
+    num_values: int  # values that they have
+    warning: str  # the finding in words
+
+
+def copied_scores(evidence: Evidence) -> CopiedScores | None:
+    """The first score by which items of a role look like copies of one another; None without one.
+
+    Values that repeat because they are rounded, or few, are met by the other role as well; those of copied items are
+    not: its scores lie between them. Named is a role where, between neighbouring values that repeat, more places hold
+    an item of the other role than values are met by it, and at least five. Both roles must take such values from one
+    law for the known non-members among them; clusters, whose items may share a score, are left out.
+
+    Guarantee: none proven. In 540,000 draws of sound data (rounded to 1/2 to 1/1000 of their standard deviation, in
+    single and half precision, counts, ratios, mixtures; without members, with members, and of members alone) three were
+    named, of 30 + 30 items each; of 100 values twice each, beside 100 others, every one.
+    """
+    if evidence.calibration is None or evidence.clusters:
+        return None
+    panels = [np.atleast_2d(np.asarray(panel, np.float64)) for panel in (evidence.calibration, evidence.scores)]
+    for name, *columns in zip(evidence.names, *panels, strict=True):
+        known, tested = (column[~np.isnan(column)] for column in columns)
+        for role, own, other in (("calibration items", known, tested), ("candidates", tested, known)):
+            values, counts = np.unique(own, return_counts=True)
+            between, met = _between_and_met(values, counts > 1, np.unique(other))
+            if between < _FEWEST or between <= met:
+                continue
+            count, num_values = int(counts[counts > 1].sum()), int((counts > 1).sum())
+            warning = (
+                f"{count} of {own.size} {role} have one of {num_values} values of {name} that repeat among them and "
+                "hardly occur in the other role, as copies of items do: with copies p-values are not valid; keep one "
+                "of each item"
+            )
+            return CopiedScores(name, role, count, own.size, num_values, warning)
+    return None
+
+
+def _between_and_met(values: np.ndarray, repeated: np.ndarray, others: np.ndarray) -> tuple[int, int]:
+    """Places between neighbouring repeated values that hold one of the others, and values that are one of them."""
+    if not values.size:
+        return 0, 0
+    place = np.searchsorted(values, others)
+    inside = (place > 0) & (place < values.size)
+    place = np.minimum(place, values.size - 1)
+    met = values[place] == others
+    gaps = np.unique(place[inside & ~met])
+    return int((repeated[gaps - 1] & repeated[gaps]).sum()), int(met.sum())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -413,6 +413,10 @@ _FINDINGS = {
         "scores",
     ),
     "repeated_value": ("values of the score", "{count} of {total} {role} have the same {score}"),
+    "copied_scores": (
+        "copies by their scores",
+        "{count} of {total} {role} repeat {num_values} values of {score} that the other role hardly has",
+    ),
     "direction": ("direction of the score", "{share:.0%} of pairs on the other side (p = {p_value:.1g})"),
     "symmetry": (
         "knockoff symmetry",

@@ -1554,6 +1554,13 @@ WORDS = (
         ("tests/audit/test_direction.py",),
     ),
     Fault(
+        "copies: values between any two of a role count",
+        "tdd/audit/checks.py",
+        "int((repeated[gaps - 1] & repeated[gaps]).sum())",
+        "int(gaps.size)",
+        ("tests/audit/test_copied_scores.py",),
+    ),
+    Fault(
         "direction: the approximation is used where most items have one value",
         "tdd/audit/checks.py",
         "if 2 * ties.max() > n + m:",

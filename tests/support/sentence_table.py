@@ -100,6 +100,9 @@ test audit/test_sharing.py::test_level_where_texts_quote_and_repeat
 test audit/test_direction.py::test_chance_and_members_are_seldom_named
   report/audit.py:_FINDINGS | {share:.0%} of pairs on the other side
   audit/checks.py:direction | by {} candidates look
+test audit/test_copied_scores.py::test_sound_data_are_not_named
+  report/audit.py:_FINDINGS | {count} of {total} {role} repeat
+  audit/checks.py:copied_scores | {} of {} {} have one of
 test audit/test_preparation.py::test_all_marks_have_the_level_together
   report/audit.py:_FINDINGS | marks of whole items compared
   audit/preparation.py:_UNLIKE | {} and {} were not
