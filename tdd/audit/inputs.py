@@ -74,6 +74,23 @@ class Inputs:
         """The knockoffs of the texts of a role, the j-th of all of them together."""
         return [texts for role, texts in self.roles.items() if role.owner == owner and role.knockoff]
 
+    @property
+    def beside(self) -> dict[str, dict[str, tuple[Any, ...]]]:
+        """Role -> what its texts came with that the report rests on: "labels", "groups", where there are some."""
+        candidates, groups = len(self.candidates), self.clusters or self.ignored_groups
+        of_role = {
+            "candidate": groups[:candidates],
+            "calibration": self.calibration_clusters or self.ignored_groups[candidates:],
+        }
+        return {
+            str(role): {
+                name: values
+                for name, values in (("labels", texts.labels), ("groups", of_role.get(str(role), ())))
+                if values
+            }
+            for role, texts in self.roles.items()
+        }
+
     def joined(self) -> tuple[Texts, np.ndarray]:
         """All texts in one sequence, so that one layout serves every role, equal ones once: their scores are equal.
 

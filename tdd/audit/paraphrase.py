@@ -199,17 +199,19 @@ def paraphrase(
     else:
         writer = LocalT5(chosen["model"], chosen["decoding"])
     _check_not_audited(chosen, writer.facts, audited)
+    named = None if audited is None else os.fspath(audited)
     facts = {**chosen, "texts": [read.sha256, read.labels], "paraphraser": writer.facts}
     folder = pathlib.Path(out)
     open_run_folder(folder, fingerprint(facts), f"paraphrases of {read.source} by {chosen['model']}")
     if (folder / "run.json").exists():
         run = read_sealed(folder / "run.json", SCHEMA, "remove the folder and run again")
-        read_file(folder / TABLE, run)
-        return run
+        if run["options"]["audited"] == named:
+            read_file(folder / TABLE, run)
+            return run
     pieces = [_pieces(text, chosen["sentence_words"]) for text in read.texts]
     answers = _answered(folder / ANSWERS, pieces, chosen, writer)
     rows = [*_rows(read, pieces, answers, chosen)]
-    run = _record(rows, {**chosen, "audited": None if audited is None else os.fspath(audited)}, writer.facts, read)
+    run = _record(rows, {**chosen, "audited": named}, writer.facts, read)
     write_run(folder, run, {TABLE: (json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)})
     report = report_module("paraphrase").paraphrase_report(run, rows[:EXAMPLES], folder)
     report_module("page").write_page(report, folder / PAGE)

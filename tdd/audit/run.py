@@ -229,8 +229,9 @@ def _finished(
 
 def _decide(choices: Choices, inputs: Inputs, tables: Tables, columns: Sequence[str], **record: Any) -> Audit:
     """The finished run, from the scores by role; `record` goes to `assemble`."""
+    beside = {role: {name: fingerprint(one) for name, one in found.items()} for role, found in inputs.beside.items()}
     sources = {
-        str(role): {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)}
+        str(role): {"source": texts.source, "sha256": texts.sha256, "texts": len(texts), **beside[str(role)]}
         for role, texts in inputs.roles.items()
     }
     evidence = _evidence(choices.procedure, inputs, tables, columns)
@@ -325,7 +326,9 @@ def _open_folder(
     hashes = [texts.sha256 for texts in inputs.roles.values()]
     if inputs.clusters:
         hashes.append(fingerprint([inputs.clusters, inputs.calibration_clusters]))
-    identity = fingerprint({"model": provenance, "inputs": hashes, "seed": choices.seed, **options})
+    beside = {role: found for role, found in inputs.beside.items() if found}
+    own = {"beside": beside} if beside else {}
+    identity = fingerprint({"model": provenance, "inputs": hashes, "seed": choices.seed, **own, **options})
     open_run_folder(folder, identity, f"audit of {', '.join(model['name'] for model in provenance)}", choices.drawn)
     return folder
 

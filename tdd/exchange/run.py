@@ -169,6 +169,8 @@ def run_exchange(
         described["control"] = _described(models["control"], control)
     if folder is not None:
         identity = {"models": [*described.values()], "data": inputs["data"], "seed": seed, "options": recorded}
+        labels = [one.data.fields for one in sets]
+        identity |= {"fields": labels} if any(labels) else {}
         what = f"test of the order of {', '.join(one.data.name for one in sets)}"
         open_run_folder(folder, fingerprint(identity), what)
 

@@ -541,6 +541,16 @@ def test_values_of_other_kinds(service, tmp_path, options, message):
         asked(service, tmp_path / "run", **options)
 
 
+def test_a_finished_run_names_the_model_that_is_audited_now(service, tmp_path):
+    """The table is the same, and nothing is asked again."""
+    asked(service, tmp_path / "run", TEXTS[:2], audited="suspect")
+    written, asked_for = table(tmp_path / "run"), len(service.requests)
+    again = asked(service, tmp_path / "run", TEXTS[:2], audited="other")
+    assert again["options"]["audited"] == "other"
+    assert "tdd audit other" in (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert (table(tmp_path / "run"), len(service.requests)) == (written, asked_for)
+
+
 def test_a_revision_is_cut_from_hub_ids_alone():
     assert module._without_revision("owner/name@main") == "owner/name"
     assert module._without_revision("x@y/t5/") == "x@y/t5"

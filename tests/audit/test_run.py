@@ -77,6 +77,26 @@ def test_a_folder_with_another_run_is_refused(checkpoint, tmp_path):
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").glob("*.*")}
 
 
+def test_labels_and_groups_are_part_of_the_run(checkpoint, tmp_path):
+    """Equal texts with other labels, or in other groups that are told as ignored, make another report."""
+    rows = [{"text": text, "label": i % 2, "book": i // 2} for i, text in enumerate(words(1, 6))]
+    known = [{"text": text, "label": 0, "book": i // 2} for i, text in enumerate(words(2, 8))]
+    options = {"alpha": 0.2, "score": "loss", "label_field": "label", "group_field": "book", "method": "conditional"}
+
+    def run(candidates, calibration=known):
+        out = tmp_path / "run"
+        return tdd.run_audit(checkpoint, candidates, calibration, out=out, progress=False, **options).run
+
+    first = run(rows)["inputs"]
+    assert {*first["candidate"]} == {"source", "sha256", "texts", "labels", "groups"}
+    assert run(rows)["inputs"] == first
+    for field in ("label", "book"):
+        with pytest.raises(tdd.InputError, match="holds a run of other inputs"):
+            run([{**row, field: 1 - row[field] % 2} for row in rows])
+    with pytest.raises(tdd.InputError, match="holds a run of other inputs"):
+        run(rows, [{**row, "book": 0} for row in known])
+
+
 def test_a_folder_with_anything_else_is_refused(checkpoint, tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(tdd.InputError, match="not empty"):

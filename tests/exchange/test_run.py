@@ -217,6 +217,13 @@ def test_an_interrupted_run_ends_with_the_same_bits(model, tmp_path, monkeypatch
         run_exchange(model, TEXTS, **options | {"seed": 1}, out=tmp_path / "cut")
 
 
+def test_fields_whose_order_is_looked_at_are_part_of_the_run(model, tmp_path):
+    rows = [{"text": text, "source": i % 3} for i, text in enumerate(TEXTS)]
+    run_exchange(model, rows, **OPTIONS, out=tmp_path / "run")
+    with pytest.raises(InputError, match="holds a run of other inputs or options"):
+        run_exchange(model, [{**row, "source": i // 20} for i, row in enumerate(rows)], **OPTIONS, out=tmp_path / "run")
+
+
 def test_a_folder_changes_no_bit(plain, model, tmp_path):
     kept = run_exchange(model, TEXTS, **OPTIONS, out=tmp_path / "run")
     for a, b in zip(kept.log_probs["data 1"], plain.log_probs["data 1"], strict=True):
