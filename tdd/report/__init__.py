@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.report.sections import Report
-from tdd.runs.folder import RECORDS, read_items, read_run, read_table
+from tdd.runs.folder import RECORDS, check_files, read_items, read_run, read_table
 from tdd.validate import InputError
 
 
@@ -38,6 +38,7 @@ def folder_report(
         plan = load_plan(folder)
         return plan.to_dict(), plan.report()
     run = read_run(folder)
+    check_files(folder, run)
     return run, _run_report(folder, run, shard_table, pictures)
 
 

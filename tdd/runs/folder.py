@@ -255,6 +255,16 @@ def as_number(cell: str) -> float:
     return float(cell or "nan")
 
 
+def check_files(folder: pathlib.Path, record: Mapping[str, Any]) -> None:
+    """Check the files of a finished run against the SHA-256 in its record, also those that nobody is shown.
+
+    Raises:
+      InputError: as `read_file`.
+    """
+    for name in record["files"]:
+        read_file(folder / name, record)
+
+
 def read_file(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
     """The content of a file of a finished run, checked against the SHA-256 in its run.json if that is given.
 
@@ -266,8 +276,9 @@ def read_file(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
     except OSError as error:
         raise InputError(f"{place} cannot be read: {error}; make the run again") from error
     if run is not None and run["files"].get(place.name) != hashlib.sha256(data).hexdigest():
+        record = "study.json" if run.get("kind") == "study" else "run.json"
         raise InputError(
-            f"{place} is damaged or was edited: it does not fit the SHA-256 in run.json; make the run again"
+            f"{place} is damaged or was edited: it does not fit the SHA-256 in {record}; make the run again"
         )
     return data
 

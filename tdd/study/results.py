@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import hashlib
 import math
 import os
 import pathlib
@@ -14,7 +15,7 @@ import numpy as np
 
 from tdd.runs.atomic import atomic_path, disk_errors
 from tdd.runs.display import Displayed, report_module
-from tdd.runs.folder import read_sealed, write_sealed
+from tdd.runs.folder import check_files, read_sealed, write_sealed
 from tdd.validate import InputError
 
 SCHEMA = 1
@@ -118,7 +119,8 @@ class StudyResult(Displayed):
         }
         (place / "study.json").unlink(missing_ok=True)  # what it seals is about to change
         _write_rows(self.rows(), place)
-        write_sealed(place / "study.json", head)
+        files = {"results.parquet": hashlib.sha256((place / "results.parquet").read_bytes()).hexdigest()}
+        write_sealed(place / "study.json", {**head, "files": files})
         self.write_page(place)
         return place
 
@@ -138,7 +140,10 @@ class StudyResult(Displayed):
             raise InputError(f"{place} holds no finished study: {' and '.join(lacking)} missing")
         try:
             columns = pq.ParquetFile(place / "results.parquet").read().to_pydict()
-            return cls._of(read_sealed(place / "study.json", SCHEMA, "run the study again"), columns)
+            head = read_sealed(place / "study.json", SCHEMA, "run the study again")
+            if "files" in head:  # older studies have none
+                check_files(place, head)
+            return cls._of(head, columns)
         except InputError:
             raise
         except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:

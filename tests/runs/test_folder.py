@@ -286,5 +286,17 @@ def test_a_table_that_is_gone_is_named(tmp_path, name):
     select({"role": ["calibration"] * 30 + ["candidate"] * 9, "loss": [*range(39)]}, alpha=0.2, out=tmp_path)
     folder_report(tmp_path, pictures=True)
     (tmp_path / name).unlink()
-    with pytest.raises(InputError, match=rf"{name} cannot be read: .*No such file"):
-        folder_report(tmp_path, pictures=True)
+    for pictures in (True, False):
+        with pytest.raises(InputError, match=rf"{name} cannot be read: .*No such file"):
+            folder_report(tmp_path, pictures=pictures)
+
+
+@pytest.mark.parametrize("kind", ["select", "exchange", "versions", "dataset", "paraphrase", "probe"])
+def test_a_table_of_any_run_is_checked_whatever_is_shown(tmp_path, kind):
+    """Of an edited table no record is printed, though nothing of it is shown."""
+    parts = {name: {} for name in run_folder._PARTS[kind][1]}
+    run = {"schema": run_folder.SCHEMA, "kind": kind, "outcome": "", "warnings": [], "open_points": [], **parts}
+    write_run(tmp_path, run, {"unseen.csv": [b"id\r\na\r\n"]})
+    (tmp_path / "unseen.csv").write_text("id\r\nb\r\n")
+    with pytest.raises(InputError, match=r"unseen.csv is damaged or was edited"):
+        folder_report(tmp_path)

@@ -175,6 +175,16 @@ def test_load_of_a_damaged_study(tmp_path, name, content):
         StudyResult.load(folder)
 
 
+def test_an_edited_table_of_a_study_is_refused(tmp_path):
+    totals = [result_of(repetitions(10, 0))[1]]
+    folder = Totals.result(totals, methods=METHODS, alphas=ALPHAS, num_items=ITEMS).save(tmp_path / "study")
+    table = pq.read_table(folder / "results.parquet")
+    column = table.column_names.index("power")
+    pq.write_table(table.set_column(column, "power", table["fdr"]), folder / "results.parquet")
+    with pytest.raises(tdd.InputError, match=r"results.parquet is damaged or was edited: .* in study.json"):
+        StudyResult.load(folder)
+
+
 def test_load_says_what_is_missing(tmp_path):
     with pytest.raises(tdd.InputError, match=r"holds no finished study: study.json and results.parquet missing"):
         StudyResult.load(tmp_path)
