@@ -42,6 +42,7 @@ RESERVED = ("id", "p_value", "adjusted", "selected", "statistic", "fdp_bound", "
 _PER_ITEM = ("selected", "p_values", "adjusted", "statistic", "warnings", "selection")
 
 _FRACTION = 0.01
+_CANDIDATE, _CALIBRATION = ("candidate", "candidates"), ("calibration item", "calibration items")
 _RULE = (
     "A verdict is withheld where a test speaks against exchangeability: marks of unlike preparation, the blind "
     "baseline, the sizes of clusters, or, "
@@ -233,11 +234,12 @@ def warnings_of(
 ) -> list[str]:
     """Everything that the reader of the result must know; nothing of the selection where the verdict does not stand."""
     warnings = [check.warning for check in checks.values() if check.warning]
-    for count, role in ((decision.num_missing, "candidates"), (decision.num_missing_calibration, "calibration items")):
+    for count, role in ((decision.num_missing, _CANDIDATE), (decision.num_missing_calibration, _CALIBRATION)):
         if count:
             alone = len(decision.columns) == 1 and not decision.statistic.size
             what = f"{decision.score} is NaN" if alone else "one of their scores is NaN"
-            warnings.append(f"{count} {role} have no score ({what}) and were left out")
+            have, were = ("has", "was") if count == 1 else ("have", "were")
+            warnings.append(f"{counted(count, role)} {have} no score ({what}) and {were} left out")
     if decision.min_selections > decision.num_tests and "resolution" not in checks:
         warnings.append(
             f"nothing can be selected: {decision.method} at level {decision.alpha:g} needs at least "
@@ -314,7 +316,7 @@ def _of_items(decision: Decision) -> str:
     errors = f"{unit.false[1]} among the selected"
     if decision.unit == "cluster":
         errors += " clusters"
-        answer += f" ({counted(decision.num_selected, ('candidate', 'candidates'))})" if selected else ""
+        answer += f" ({counted(decision.num_selected, _CANDIDATE)})" if selected else ""
     answer += f" at level {level}."
     if decision.min_selections > decision.num_tests:
         what = "cluster" if decision.method.startswith("cluster_ptdi/") else "item"

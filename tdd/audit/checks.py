@@ -200,7 +200,8 @@ def effective_calibration_size(scores: np.ndarray, texts: Texts | None = None) -
     elif num_missing:
         parts.append(f"{num_missing} of {values.size} calibration items have no score and do not count")
     if num_repeated:
-        parts.append(f"{num_repeated} calibration items are copies of others and add no information")
+        copies = ("calibration item is a copy of another and adds", "calibration items are copies of others and add")
+        parts.append(f"{counted(num_repeated, copies)} no information")
     if 2 * num_distinct < size:
         different = counted(num_distinct, ("different value", "different values"))
         parts.append(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tdd.records import Texts
+from tdd.runs.units import counted
 from tdd.texts.near import NearSearch, Pairs, near_pairs
 from tdd.texts.words import normalise
 
@@ -136,7 +137,9 @@ def _warning(result: Duplicates) -> str:
     if not result.complete:
         parts.append("the search for near duplicates stopped early, too many texts are alike")
     if result.within_calibration:
-        parts.append(f"{result.within_calibration} calibration items repeat others and add no information")
+        repeat = ("calibration item repeats another and adds", "calibration items repeat others and add")
+        parts.append(f"{counted(result.within_calibration, repeat)} no information")
     if result.within_candidates:
-        parts.append(f"{result.within_candidates} candidates repeat others and are counted again in every error rate")
+        repeat = ("candidate repeats another and is", "candidates repeat others and are")
+        parts.append(f"{counted(result.within_candidates, repeat)} counted again in every error rate")
     return "; ".join(parts)

@@ -27,6 +27,7 @@ from tdd.report.sections import (
 )
 from tdd.runs.extremes import most_extreme, numbers
 from tdd.runs.units import Unit, counted, unit_of
+from tdd.validate import spelled
 
 _SHOWN, _LISTED = 10, 200
 _SUBJECTS = {"nonmember": "were in the training data", "member": "are clean"}
@@ -101,7 +102,7 @@ def audit_report(
         sections.append(_selected(run, items))
     if stands and (images := run.get("thumbnails")):
         shown = f"{len(images)} of {decision['num_selected']} selected images, those with the smallest p-values first."
-        sections.append(Thumbnails("Selected images", tuple((name, image) for name, image in images), shown))
+        sections.append(Thumbnails("Selected images", tuple((spelled(name), image) for name, image in images), shown))
     sections.append(_origin(run))
     if run.get("demonstration"):
         sections.append(_demonstration(run["demonstration"]))
@@ -338,7 +339,7 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
                 "Knockoff statistics",
                 f"Number of candidates whose {_OF_W[method]} is at least t, and number at most -t. The rule's estimate "
                 f"of the false ones among the first is the second{plus}{divided}. "
-                f"{decision['num_selected']} candidates are selected.",
+                f"{_are_selected(decision)}.",
                 functools.partial(_drawn, "statistics", items, decision),
             )
         )
@@ -349,7 +350,7 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
                 "P-values",
                 "Fraction of candidates with a p-value of at most t"
                 + (", and the line that the step-up procedure compares it with" if line else "")
-                + f"; {decision['num_selected']} candidates are selected.",
+                + f"; {_are_selected(decision)}.",
                 functools.partial(_drawn, "p_values", items, decision, line),
             )
         )
@@ -364,6 +365,10 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
             )
         )
     return pictures
+
+
+def _are_selected(decision: Mapping[str, Any]) -> str:
+    return counted(decision["num_selected"], ("candidate is selected", "candidates are selected"))
 
 
 def _known(values: Any) -> bool:
@@ -535,7 +540,7 @@ def _selected(run: Mapping[str, Any], items: Mapping[str, Any]) -> Table:
         tuple(
             Row(
                 (
-                    str(items["id"][place]),
+                    spelled(str(items["id"][place])),
                     *(texts.get(str(items["id"][place]), "") for _ in excerpts),
                     *(shown[name](float(items[name][place])) for name in measured),
                 )
@@ -573,7 +578,7 @@ def _percent(fraction: float) -> str:
 def _examples(examples: Mapping[str, Any]) -> Table:
     """Two items for each check that found something."""
     rows = [
-        Row((_FINDINGS[check][0] if not place else "", one["role"], one["id"], one["text"]), ruled=place == 0)
+        Row((_FINDINGS[check][0] if not place else "", one["role"], spelled(one["id"]), one["text"]), ruled=place == 0)
         for check, found in examples.items()
         for place, one in enumerate(found)
     ]

@@ -11,7 +11,7 @@ from typing import Any
 from tdd.audit.paraphrase import EXAMPLES, TABLE
 from tdd.report.sections import Column, Facts, Points, Report, Row, Section, Table, guide
 from tdd.runs.folder import read_file
-from tdd.validate import InputError
+from tdd.validate import InputError, spelled
 from tdd.validate.files import parse_json
 
 _SHOWN = 400
@@ -87,7 +87,10 @@ def paraphrase_report(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]],
 def _examples(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
     columns = ("text", *(one["column"] for one in run["result"]))
     return tuple(
-        Row((str(row["id"]) if column == "text" else "", column, _shortened(row[column])), ruled=column == "text")
+        Row(
+            (spelled(str(row["id"])) if column == "text" else "", column, _shortened(row[column])),
+            ruled=column == "text",
+        )
         for row in rows
         for column in columns
     )

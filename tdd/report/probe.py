@@ -26,7 +26,7 @@ from tdd.report.sections import (
 )
 from tdd.runs.display import format_p_value, is_known, level_in_words
 from tdd.runs.folder import as_number, read_columns
-from tdd.validate import InputError
+from tdd.validate import InputError, spelled
 
 _LOOKS = 12
 _ITEMS = 10
@@ -280,7 +280,7 @@ def _flagged(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: M
         return []
     flagged.sort(key=lambda i: (items["adjusted"][i], items["p_value"][i], items["score"][i]))
     rows = [
-        Row((str(items["id"][i]), *(f"{items[name][i]:.4g}" for name in ("score", "p_value", "adjusted"))))
+        Row((spelled(str(items["id"][i])), *(f"{items[name][i]:.4g}" for name in ("score", "p_value", "adjusted"))))
         for i in flagged[:_ITEMS]
     ]
     some = f"The {_ITEMS} most extreme of {len(flagged)}. " if len(flagged) > _ITEMS else ""

@@ -5,6 +5,7 @@ prints it without a traceback. `arrays` has those of the statistics, `files` tho
 file imports no JAX.
 """
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -30,7 +31,28 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[2Jb\\nc")
     'a\\\\x1b[2Jb\\\\nc'
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def spelled(name: str) -> str:
+    """An identifier so that no other one looks the same: as it is, or with escapes in quotation marks.
+
+    Spelled out are characters that are not printable, backslashes, a space at an end or beside another, and letters
+    that Unicode composes otherwise; letters of different scripts may still look alike.
+
+    >>> print(*map(spelled, ["a b", "x ", "a" + chr(10) + "b", "a" + chr(92) + "nb", "e" + chr(0x301)]), sep=", ")
+    a b, 'x ', 'a\\nb', 'a\\\\nb', 'e\\u0301'
+    """
+    composed = unicodedata.is_normalized("NFC", name)
+    whole = composed and name.isprintable() and name == " ".join(name.split())
+    if whole and "\\" not in name and not name.startswith("'"):
+        return name
+    parts = (c if c.isprintable() and c != "\\" and (composed or c.isascii()) else _escape(c) for c in name)
+    return "'" + "".join(parts).replace("  ", r" \x20") + "'"
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def some(names: Sequence[Any], most: int = 5, between: str = ", ") -> str:

@@ -54,7 +54,7 @@ def test_exact_duplicates_after_normalisation():
         *(DuplicatePair(name, number, 1.0) for name in ("k2", "k3") for number in ("4", "5")),
     }
     assert "3 candidates are copies or near copies" in found.warning
-    assert "1 calibration items repeat others" in found.warning
+    assert "1 calibration item repeats another and adds" in found.warning
     assert "2 candidates repeat others" in found.warning
 
 

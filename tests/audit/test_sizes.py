@@ -115,7 +115,7 @@ def test_effective_calibration_size():
     assert (found.num_given, found.num_missing, found.num_repeated) == (6, 1, 1)
     assert (found.size, found.num_distinct) == (4, 4)
     assert "1 of 6 calibration items have no score" in found.warning
-    assert "1 calibration items are copies" in found.warning
+    assert "1 calibration item is a copy of another and adds no information" in found.warning
     assert "different values" not in found.warning
     fine = effective_calibration_size(np.arange(10.0))
     assert (fine.size, fine.num_distinct, fine.warning) == (10, 10, "")

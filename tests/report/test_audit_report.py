@@ -3,6 +3,7 @@
 import html
 import re
 import typing
+import unicodedata
 
 import numpy as np
 import pytest
@@ -259,6 +260,9 @@ def test_one_is_told_as_one():
     assert fact(one.run, "against the known truth").startswith("1 cluster without any member selected")
     alone = select({**rows, "role": ["calibration"] * 61 + ["candidate"], "loss": [*range(61), -1.0]}, **options)
     assert fact(alone.run, "against the known truth").startswith("1 non-member selected")
+    assert any(
+        getattr(one, "alternative", "").endswith("; 1 candidate is selected.") for one in alone.report().sections
+    )
     none = select({**rows, "role": ["calibration"] * 61 + ["candidate"], "loss": [*range(61), 80.0]}, **options)
     assert none.run["outcome"].startswith("The only candidate is not selected as suspected training data")
 
@@ -381,3 +385,17 @@ def test_items_of_several_models_are_told_as_such(audit):
     assert fact(several, "null hypothesis of an item") == "the candidate was in the training data of at least one model"
     assert fact(several, "calibration items") == "60, given as known members of every model"
     assert fact(audit.run, "calibration items") == "60, given as known non-members"
+
+
+@pytest.mark.parametrize("form", [to_markdown, to_html])
+def test_ids_that_differ_do_not_look_alike(form):
+    """Composed and not, with and without spaces, a line break and its name."""
+    names = ["caf\u00e9", "cafe\u0301", "x", "x ", " x", "a b", "a  b", "a\nb", r"a\nb", "'x '", r"'a\nb'"]
+    roles = ["calibration"] * 60 + ["candidate"] * len(names)
+    rows = {"id": [*(f"k{i}" for i in range(60)), *names], "role": roles, "loss": [*range(60), *range(-20, -9)]}
+    shown = form(select(rows, alpha=0.2).report())
+    cells = re.findall(r"<td>(.*?)</td>" if form is to_html else r"\| (.+?) \|", shown)
+    looks = [" ".join(unicodedata.normalize("NFC", html.unescape(one)).split()) for one in cells]
+    assert sum(looks.count(one) == 1 for one in {*looks} if re.search(r"caf|x|a.*b", one) and len(one) < 16) == len(
+        names
+    )

@@ -13,7 +13,7 @@ from tdd.cli import main
 from tdd.report import probe, probe_plots
 from tdd.report.probe import read_history, read_probe_items
 from tdd.report.sections import to_terminal
-from tdd.runs.folder import read_run, write_run
+from tdd.runs.folder import read_run, write_run, write_sealed
 
 GUARANTEES = {
     "set": {
@@ -191,6 +191,7 @@ def test_before_the_first_look(tmp_path, capsys):
     folder = save(tmp_path / "new", history_of(0), outcome="No look has been taken.")
     for name in ("history.csv", "items.csv"):
         (folder / name).unlink()
+    write_sealed(folder / "run.json", {**read_run(folder), "files": {}})
     assert "none yet; every 500 steps" in flat(printed(folder))
     assert main(["report", str(folder), "--plot", str(tmp_path / "a.png")]) == 2
     assert "nothing to draw" in capsys.readouterr().err

@@ -6,7 +6,7 @@ guarantee of the procedure that it names. All other sentences state counts, fact
 
 FACTS = """
 report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, _demonstration 1, _decided 7, _terms 1,
-  _of_the_list 1, _origin 2, _pictures 7, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1,
+  _of_the_list 1, _origin 2, _pictures 6, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1,
   _how_to_read 10, _COMPARED 2, _BY_KNOCKOFFS 1, _CANDIDATES 1, _GLOSSARY 4, _ADJUSTED 2, _FDR 2, _GCR 1, _proportion
   1, _OF_MODELS 1, _BY_THRESHOLD 1, _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1
 report/audit_plots.py: bounds 1, scores 1, p_values 1
@@ -29,10 +29,10 @@ report/tables.py: validity_report 1, _report 1
 audit/assemble.py: assemble 1, failures 1, warnings_of 6, _outcome 2, _of_set 1, _of_items 4, _open_points
   17
 audit/blind_baseline.py: blind_baseline 1, _note 1, _long_texts 1
-audit/checks.py: resolution 7, repeated_value 1, effective_calibration_size 4, knockoff_texts 3, cut_texts 1, _some_of
+audit/checks.py: resolution 7, repeated_value 1, effective_calibration_size 5, knockoff_texts 3, cut_texts 1, _some_of
   1
 audit/decide.py: simultaneous_bounds 1
-audit/duplicates.py: _warning 4
+audit/duplicates.py: _warning 7
 audit/excerpts.py: _of_clusters 1
 audit/flagged.py: _ALIKE 1, _APART 1, _ASSERTED 1
 audit/image_checks.py: _of_file 1, image_marks 1, view 1

@@ -94,7 +94,10 @@ def expected_exchange_power(
             f"{type(source).__name__}"
         )
     if not 0 < checks.as_float(shifted_share) <= 1:
-        raise InputError(f"shifted_share must lie above 0 and at most at 1, got {shifted_share!r}; 0.1 stands for 10%")
+        raise InputError(
+            f"shifted_share (--shifted-fraction) must lie above 0 and at most at 1, got {shifted_share!r}; 0.1 stands "
+            "for 10%"
+        )
     checks.check_run(repetitions, seed, None)
     wanted = checks.as_probability("power", power)
     counts, widths = checks.as_counts("num_shards", num_shards), checks.as_counts("num_shuffles", num_shuffles)

@@ -210,18 +210,18 @@ def _counts(law: NormalScores | ScorePool, rule: Rule, n: int, m: int, member_sh
         return counts
     given = [member_share] if np.ndim(member_share) == 0 else list(member_share)
     if not given:
-        raise InputError("member_share is empty; give at least one fraction, for example 0.1")
+        raise InputError("member_share (--fraction) is empty; give at least one fraction, for example 0.1")
     for fraction in given:
         if not 0 <= checks.as_float(fraction) <= 1:
-            raise InputError(f"member_share must lie from 0 to 1, got {fraction!r}; 0.1 stands for 10%")
+            raise InputError(f"member_share (--fraction) must lie from 0 to 1, got {fraction!r}; 0.1 stands for 10%")
     counts = []
     for fraction in sorted({float(fraction) for fraction in given}):
         members = round(fraction * m)
         count = members if rule.null == "nonmember" else m - members
         if count < 1:
             raise InputError(
-                f"member_share={fraction:g} of {m} candidates leaves no {rule.targets} to be found, and power is the "
-                f"fraction of them that is selected; at least one of {m} is needed"
+                f"member_share (--fraction) {fraction:g} of {m} candidates leaves no {rule.targets} to be found, and "
+                f"power is the fraction of them that is selected; at least one of {m} is needed"
             )
         counts.append(count)
     return list(dict.fromkeys(counts))
