@@ -324,11 +324,9 @@ def _open_folder(
 ) -> pathlib.Path:
     """Create the run folder, or accept one of the same run."""
     hashes = [texts.sha256 for texts in inputs.roles.values()]
-    if inputs.clusters:
-        hashes.append(fingerprint([inputs.clusters, inputs.calibration_clusters]))
     beside = {role: found for role, found in inputs.beside.items() if found}
     own = {"beside": beside} if beside else {}
-    identity = fingerprint({"model": provenance, "inputs": hashes, "seed": choices.seed, **own, **options})
+    identity = fingerprint({"model": provenance, "inputs": hashes, "seed": choices.seed, **options, **own})
     open_run_folder(folder, identity, f"audit of {', '.join(model['name'] for model in provenance)}", choices.drawn)
     return folder
 

@@ -123,7 +123,7 @@ def test_missing_knockoffs_are_counted(columns):
     decision = audit.run["decision"]
     assert decision["num_missing"] == decision["num_missing_calibration"] == 1
     assert decision["num_calibration"] == audit.run["checks"]["effective_calibration"]["size"] == N - 1
-    assert any("1 candidates have no score (one of their scores is NaN)" in text for text in audit.run["warnings"])
+    assert any("1 candidate has no score (one of their scores is NaN)" in text for text in audit.run["warnings"])
     for row in rows[:N]:
         row |= dict.fromkeys(KNOCKOFFS)
     assert "symmetry" not in tdd.select(rows, method="ktd", **how).run["checks"]

@@ -230,7 +230,7 @@ def test_select_counts_missing_scores():
     rows[0]["loss"] = rows[70]["loss"] = float("nan")
     audit = tdd.select(rows, alpha=0.2, label_field="label")
     assert audit.run["decision"]["num_missing"] == audit.run["decision"]["num_missing_calibration"] == 1
-    assert "1 candidates have no score" in " ".join(audit.run["warnings"])
+    assert "1 candidate has no score" in " ".join(audit.run["warnings"])
     assert not audit.items["selected"][10]
 
 
