@@ -78,14 +78,14 @@ def test_a_folder_with_another_run_is_refused(checkpoint, tmp_path):
 
 
 def test_labels_and_groups_are_part_of_the_run(checkpoint, tmp_path):
-    """Equal texts with other labels, or in other groups that are told as ignored, make another report."""
+    """Equal texts with other labels, or in other groups that are told as ignored, make another run; so does a seed."""
     rows = [{"text": text, "label": i % 2, "book": i // 2} for i, text in enumerate(words(1, 6))]
     known = [{"text": text, "label": 0, "book": i // 2} for i, text in enumerate(words(2, 8))]
     options = {"alpha": 0.2, "score": "loss", "label_field": "label", "group_field": "book", "method": "conditional"}
 
-    def run(candidates, calibration=known):
+    def run(candidates, calibration=known, seed=0):
         out = tmp_path / "run"
-        return tdd.run_audit(checkpoint, candidates, calibration, out=out, progress=False, **options).run
+        return tdd.run_audit(checkpoint, candidates, calibration, out=out, seed=seed, progress=False, **options).run
 
     first = run(rows)["inputs"]
     assert {*first["candidate"]} == {"source", "sha256", "texts", "labels", "groups"}
@@ -95,6 +95,8 @@ def test_labels_and_groups_are_part_of_the_run(checkpoint, tmp_path):
             run([{**row, field: 1 - row[field] % 2} for row in rows])
     with pytest.raises(tdd.InputError, match="holds a run of other inputs"):
         run(rows, [{**row, "book": 0} for row in known])
+    with pytest.raises(tdd.InputError, match="holds a run of other inputs"):
+        run(rows, seed=1)
 
 
 def test_a_folder_with_anything_else_is_refused(checkpoint, tmp_path):
