@@ -353,7 +353,7 @@ def test_files(tmp_path):
         ({"member_share": -0.1}, "from 0 to 1"),
         ({"member_share": 0.001}, "0.001 of 40 candidates leaves no members to be found"),
         ({"member_share": 1.0, "method": "bh:null=member"}, "leaves no clean items to be found"),
-        ({"member_share": []}, "member_share is empty"),
+        ({"member_share": []}, r"member_share \(--fraction\) is empty"),
         ({"num_calibration": 0}, "num_calibration must be whole numbers of at least 1, got 0"),
         ({"num_tests": [10, 2.5]}, "num_tests must be whole numbers of at least 1, got 2.5"),
         ({"num_tests": []}, "num_tests is empty"),
