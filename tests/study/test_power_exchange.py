@@ -216,7 +216,7 @@ def test_the_smallest_p_values(test, expected):
     [
         ({"source": GAIN.tolist()}, r"source must be tdd.study.ShardLogProbs\(canonical, shuffled\) or .* got list"),
         ({"effect": 0}, "effect must be positive"),
-        ({"shifted_share": 0}, "shifted_share must lie above 0"),
+        ({"shifted_share": 0}, r"shifted_share \(--shifted-fraction\) must lie above 0"),
         ({"law": "cauchy"}, "law must be one of 'normal', 'exponential', 'lognormal'"),
         ({"test": "sign"}, "test must be one of 'combined'"),
         ({"test": ()}, "test is empty"),
