@@ -416,6 +416,9 @@ class KTD(WithOption):
         copies = num_knockoffs if self.rule == "multi" else 1
         return min(m + 1, max(1, math.ceil(self.offset / (exact_fraction(alpha) * copies))))
 
+    def smallest_p_value(self, n: int) -> float | None:  # noqa: D102
+        return 1 / (n + 1) if self.rule == "conformal" else None
+
     def bound(self, alpha: float, selection: Selection) -> float:  # noqa: D102
         if self.proportion != "subtraction":
             return super().bound(alpha, selection)
