@@ -188,7 +188,8 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
     """Why no verdict is given, one sentence a failed check; empty where the verdict stands.
 
     Guarantee: where calibration items and candidates (for knockoffs without calibration: originals and knockoffs of
-    known non-members) are exchangeable, P(a failure) <= 1%: each of the four tests has a quarter of that level.
+    known non-members) are exchangeable, P(a test fails) <= 1%: each of the four has a quarter of that level. A score
+    of which most items of a role have one value fails besides, whatever the data.
     """
     failed = []
     calibrated = decision.num_calibration > 0

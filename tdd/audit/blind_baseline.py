@@ -129,7 +129,7 @@ def blind_baseline(
             raise InputError(f"groups must be a pair with one group a text: expected lengths {expected}, got {sizes}")
         group = [*groups[0], *groups[1]]
     generator = np.random.default_rng(seed)
-    kept = subsample(role, _MAX_TEXTS, generator)
+    kept = subsample(role, _MAX_TEXTS, generator, None if groups is None else group)
     drawn = _note(role, kept)
     texts, role, group = [texts[index] for index in kept], role[kept], [group[index] for index in kept]
     names = [*identifiers(calibration), *identifiers(candidates)]

@@ -124,19 +124,17 @@ def preparation(
     Returns:
       The finding. Where no division could reach the level, the check does not run, and `unchecked` says so.
 
-    Cost: at most 10,000 items (a random sample, balanced as far as possible) and 20,000 characters of each end: a
-    second.
+    Cost: at most 10,000 items (a random sample, balanced as far as possible, with at most equally many of each group)
+    and 20,000 characters of each end: a second.
     """
     items = [*strings(calibration), *strings(candidates)]
     names = [*identifiers(calibration), *identifiers(candidates)]
     role = np.repeat([0, 1], [len(calibration), len(candidates)])
     generator = np.random.default_rng((seed, 0x9A2F))
-    kept = subsample(role, _MAX_ITEMS, generator)
+    group: Sequence[Hashable] = range(len(items)) if groups is None else [*groups[0], *groups[1]]
+    kept = subsample(role, _MAX_ITEMS, generator, None if groups is None else group)
     role, items, names = role[kept], [items[row] for row in kept], [names[row] for row in kept]
-    group: Sequence[Hashable] = range(len(items))
-    if groups is not None:
-        both = [*groups[0], *groups[1]]
-        group = [both[row] for row in kept]
+    group = [group[row] for row in kept]
     unit_of_item, unit_role = units_of(role, group)
     counts = int(np.count_nonzero(role == 0)), int(np.count_nonzero(role == 1))
     num_known = int(np.count_nonzero(unit_role == 0))

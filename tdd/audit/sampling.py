@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Hashable, Sequence
 
 import numpy as np
@@ -16,12 +17,31 @@ SLACK = 1 + 1e-9
 """A p-value of 1/400 is at most a level of 0.0025 in binary fractions too."""
 
 
-def subsample(role: np.ndarray, most: int, generator: np.random.Generator) -> np.ndarray:
-    """Indices to keep, in order: at most `most`, the smaller role whole up to half of them."""
-    members = [np.flatnonzero(role == value) for value in (0, 1)]
+def subsample(
+    role: np.ndarray, most: int, generator: np.random.Generator, group: Sequence[Hashable] | None = None
+) -> np.ndarray:
+    """Indices to keep, in order: at most `most`, the smaller role whole up to half of them.
+
+    With the group of every item, that many units (groups within a role) are kept; of each at most so many items, one
+    number for the units of both roles, that there are at most `most` (one of each, where that is more). Units that are
+    exchangeable stay so: thinned alone, the units of one role would be smaller than those of the other.
+    """
+    unit_of_item, unit_role = (np.arange(role.size), role) if group is None else units_of(role, group)
+    members = [np.flatnonzero(unit_role == value) for value in (0, 1)]
     limits = [max(most // 2, most - members[1 - value].size) for value in (0, 1)]
-    kept = [generator.permutation(indices)[:limit] for indices, limit in zip(members, limits, strict=True)]
-    return np.sort(np.concatenate(kept))
+    units = [generator.permutation(indices)[:limit] for indices, limit in zip(members, limits, strict=True)]
+    is_kept = np.zeros(unit_role.size, bool)
+    is_kept[np.concatenate(units)] = True
+    kept = np.flatnonzero(is_kept[unit_of_item])
+    if kept.size <= most:
+        return kept
+    size = np.bincount(unit_of_item[kept])
+    each = bisect.bisect_right(range(1, int(size.max()) + 1), most, key=lambda each: int(np.minimum(size, each).sum()))
+    kept = generator.permutation(kept)
+    order = np.argsort(unit_of_item[kept], kind="stable")
+    of_unit = unit_of_item[kept][order]
+    place = np.arange(kept.size) - np.searchsorted(of_unit, of_unit)
+    return np.sort(kept[order][place < max(each, 1)])
 
 
 def units_of(role: np.ndarray, group: Sequence[Hashable]) -> tuple[np.ndarray, np.ndarray]:

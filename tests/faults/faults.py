@@ -1148,7 +1148,7 @@ AUDIT = (
     Fault(
         "preparation: roles are shuffled among the items of a group",
         "tdd/audit/preparation.py",
-        "group = [both[row] for row in kept]",
+        "group = [group[row] for row in kept]",
         "group = list(kept)",
         ("tests/audit/test_preparation.py",),
     ),
@@ -1423,6 +1423,13 @@ STUDIES = (
         "passes = closes & (counted <= allowed[others + 1])",
         "passes = closes & (counted <= allowed[others + 1] + 1)",
         ("tests/procedures/test_best_score.py",),
+    ),
+    Fault(
+        "sampling: the items of groups are drawn one by one",
+        "tdd/audit/preparation.py",
+        "None if groups is None else group)",
+        "None)",
+        ("tests/audit/test_preparation.py", "tests/audit/test_sampling.py"),
     ),
     Fault(
         "cluster sizes: items are decided on though sizes differ",
