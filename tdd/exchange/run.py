@@ -94,7 +94,8 @@ def run_exchange(
 
     Each data set is cut into contiguous shards. A shard is scored in its canonical order and in uniform shuffles, its
     examples joined by a separator, and the log-probabilities go into `tdd.exchangeability`, or for a sequential run
-    into `tdd.exchangeability_sequence`. Several data sets are decided on by Benjamini and Hochberg's procedure.
+    into `tdd.exchangeability_sequence` (the sharded exchangeability test, algorithm 1). Several data sets are decided
+    on by Benjamini and Hochberg's procedure.
 
     Guarantee: for each data set P(p <= t) <= t for every t, if its published order is random (its examples are
     exchangeable) and the model does not depend on that order; finite-sample, but for test="t". The selection among
@@ -137,8 +138,6 @@ def run_exchange(
 
     Cost: r (k + 1) forward passes a data set, each over the tokens of a shard; less if orders share tokens or a
     sequential rule stops.
-
-    References: the sharded exchangeability test, algorithm 1.
     """
     start = time.perf_counter()
     arrays.check_seed(seed)
@@ -168,9 +167,8 @@ def run_exchange(
     if control is not None:
         described["control"] = _described(models["control"], control)
     if folder is not None:
-        identity = {"models": [*described.values()], "data": inputs["data"], "seed": seed, "options": recorded}
-        labels = [one.data.fields for one in sets]
-        identity |= {"fields": labels} if any(labels) else {}
+        named = {"fields": [one.data.fields for one in sets]} if any(one.data.fields for one in sets) else {}
+        identity = named | {"models": [*described.values()], "data": inputs["data"], "seed": seed, "options": recorded}
         what = f"test of the order of {', '.join(one.data.name for one in sets)}"
         open_run_folder(folder, fingerprint(identity), what)
 
