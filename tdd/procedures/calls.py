@@ -20,7 +20,6 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import conformal, lattice, stepup
-from tdd.kernels.evalues import EStepUp
 from tdd.validate import InputError, arrays
 from tdd.validate.settings import in_own_settings as in_own_settings
 
@@ -348,9 +347,9 @@ def narrowed(decisions: _T, alpha: Any) -> _T:
     if not is_step:
         return jax.device_put(dataclasses.replace(single, adjusted=adjusted))
     exact, end = result.threshold, single.threshold
-    if isinstance(result, EStepUp):  # the smallest e-value that is rejected
-        end = np.where(end > exact, np.nextafter(end, np.float32(-np.inf)), end)
-    else:
+    if isinstance(result, stepup.StepUp):  # the largest p-value that is rejected
         end = np.where(end < exact, np.nextafter(end, np.float32(np.inf)), end)
         end = np.where(exact > 0, np.maximum(end, np.finfo(np.float32).tiny), end)
+    else:  # the smallest e-value
+        end = np.where(end > exact, np.nextafter(end, np.float32(-np.inf)), end)
     return jax.device_put(single._replace(adjusted=adjusted, threshold=end.astype(np.float32)))

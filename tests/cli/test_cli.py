@@ -268,7 +268,7 @@ def test_report_prints_hostile_names_as_they_are(tmp_path, capsys):
     status, out = run("select", path, "--alpha", 0.2, "--out", tmp_path / "run", capsys=capsys)
     assert status == 0
     assert "\x1b" not in out.out
-    for shown in ("[bold]x[/bold]", ":warning: :cat:", "back\\slash\\ ", "red\\x1b[31m", "a,b\\nc"):
+    for shown in ("[bold]x[/bold]", ":warning: :cat:", "'back\\\\slash\\\\'", "red\\x1b[31m", "a,b\\nc"):
         assert shown in out.out
     with open(tmp_path / "run" / "items.csv", newline="") as file:
         assert [row["id"] for row in csv.DictReader(file)] == names
