@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
+import functools
 import hashlib
 import logging
 import numbers
@@ -259,12 +260,15 @@ def _hash(table: ScoreTable) -> str:
         digest.update(len(words).to_bytes(8, "little"))
         for start in range(0, len(words), _HASHED_TOGETHER):
             some_words = words[start : start + _HASHED_TOGETHER]
-            encoded = {word: word.encode() for word in set(some_words)}
-            prefixed = {word: len(data).to_bytes(8, "little") + data for word, data in encoded.items()}
-            digest.update(b"".join(map(prefixed.__getitem__, some_words)))
+            digest.update(b"".join([_length(len(data)) + data for data in map(str.encode, some_words)]))
     for column in (table.labels.astype("<i8"), *(scores.astype("<f8") for scores in table.scores.values())):
         digest.update(column.tobytes())
     return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=1_024)
+def _length(length: int) -> bytes:
+    return length.to_bytes(8, "little")
 
 
 def _release_unused() -> None:
