@@ -194,7 +194,7 @@ def derandomized_e_values(w: jax.Array, alpha: Any, *, mask: jax.Array | None = 
 
     Guarantee: the e-values of the non-members sum to at most p in expectation if, in each draw, the signs of their W
     are fair coins given everything else; the draws may depend on one another in any way. Finite-sample. That is what
-    e-BH needs. Closed e-BH needs a sum of at most the number of non-members, and exceeds its level on these.
+    e-BH needs. Closed e-BH needs a sum of at most the number of non-members, which these can exceed.
 
     Args:
       w, mask: [n, k] statistics of each item against each knockoff, large = member, where a NaN masks the item in every

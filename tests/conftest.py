@@ -152,6 +152,15 @@ def false_alarm_level(request):
     return guarantees.SUITE_FALSE_ALARM / max(checks, 1)
 
 
+@pytest.fixture
+def strict_training():
+    """JAX's settings by which a training finds its own errors, all at once."""
+    import training_settings
+
+    with training_settings.strict():
+        yield
+
+
 def pytest_generate_tests(metafunc):
     """A guarantee has 2,000 repetitions and, in a test of its own, 10^5; where both are slow, the second is enough."""
     if "budget" in metafunc.fixturenames:

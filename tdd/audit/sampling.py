@@ -22,9 +22,9 @@ def subsample(
 ) -> np.ndarray:
     """Indices to keep, in order: at most `most`, the smaller role whole up to half of them.
 
-    With the group of every item, that many units (groups within a role) are kept; of each at most so many items, one
-    number for the units of both roles, that there are at most `most` (one of each, where that is more). Units that are
-    exchangeable stay so: thinned alone, the units of one role would be smaller than those of the other.
+    With the group of every item, so many units (groups within a role) are kept, and of each at most c items, one c for
+    both roles, the largest with at most `most` items. Units that are exchangeable stay so; if items were drawn one by
+    one, the units of the larger role would become smaller than those of the other.
     """
     unit_of_item, unit_role = (np.arange(role.size), role) if group is None else units_of(role, group)
     members = [np.flatnonzero(unit_role == value) for value in (0, 1)]
@@ -41,7 +41,7 @@ def subsample(
     order = np.argsort(unit_of_item[kept], kind="stable")
     of_unit = unit_of_item[kept][order]
     place = np.arange(kept.size) - np.searchsorted(of_unit, of_unit)
-    return np.sort(kept[order][place < max(each, 1)])
+    return np.sort(kept[order][place < each])
 
 
 def units_of(role: np.ndarray, group: Sequence[Hashable]) -> tuple[np.ndarray, np.ndarray]:

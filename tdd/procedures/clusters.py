@@ -24,7 +24,7 @@ from tdd.procedures.calls import (
     tracing,
 )
 from tdd.procedures.p_values import as_labels, label_indices
-from tdd.procedures.ptdi import ALSO, ptdi
+from tdd.procedures.ptdi import FURTHER, ptdi
 from tdd.records import CLUSTER_UNITS, ClusterSelection, Guarantee, Selection
 from tdd.validate import InputError, arrays
 
@@ -45,7 +45,7 @@ GUARANTEES: dict[str, Guarantee] = {
                 "given the other test clusters, calibration clusters and test clusters that are non-members as a whole "
                 + _ITEMS_FREE,
                 CHOSEN_BEFOREHAND,
-                *ALSO[name],
+                *FURTHER[name],
             ),
             f"{source}, on one score a cluster",
         )
@@ -82,7 +82,7 @@ GUARANTEES: dict[str, Guarantee] = {
                 "cluster is a member or a non-member as a whole and the latter are exchangeable with the calibration "
                 "clusters",
                 CHOSEN_BEFOREHAND,
-                *ALSO[name],
+                *FURTHER[name],
             ),
             f"{source}; Dunn, Wasserman & Ramdas (2023), section 3",
         )

@@ -79,7 +79,7 @@ def drawn_uniform(key: jax.Array) -> jax.Array:
 
 
 def closed_e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
-    """Closed e-BH on checked e-values: rejects whatever `e_bh` rejects, often more; it asks more of e-values.
+    """Closed e-BH on checked e-values: rejects whatever `e_bh` rejects, often more; it needs a stronger assumption.
 
     It rejects the r largest e-values R, for the largest r such that the mean of e over every set S of hypotheses is at
     least |S and R|/(alpha·r) (Xu, Solari, Fischer, de Heide, Ramdas & Goeman 2025).

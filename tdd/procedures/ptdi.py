@@ -29,8 +29,8 @@ PROPORTIONS = ("none", "subtraction", "storey", "moment", "moment_paper")
 WITH_MEMBERS = ("moment", "moment_paper")
 """Estimates that need known members."""
 
-ALSO = {"none": (), "storey": (), "subtraction": ("scores have no ties at the region's edge",)}
-"""What the guarantee of an estimate assumes besides."""
+FURTHER = {"none": (), "storey": (), "subtraction": ("scores have no ties at the region's edge",)}
+"""What the guarantee of an estimate assumes in addition."""
 
 _EXCHANGEABLE = (
     "the calibration items are non-members of the training data",
@@ -58,7 +58,7 @@ GUARANTEES: dict[str, Guarantee] = {
     ),
     "subtraction": Guarantee.finite_sample(
         "FDR <= alpha * (1 + 1/m) * (1 + 1/n)",
-        (*_EXCHANGEABLE, *ALSO["subtraction"]),
+        (*_EXCHANGEABLE, *FURTHER["subtraction"]),
         "PTDI eq. 8-9 and 12 (the paper states alpha)",
     ),
     "moment": Guarantee(

@@ -440,12 +440,9 @@ class TD4Eval(WithOption):
         return 1 / (n + 1) if self.combine in ("pooled_rank", "split_weights") else None
 
     def least_calibration(self, k: int, m: int, alpha: float, null_proportion: float = 1) -> int | None:  # noqa: D102
-        if self.combine not in (
-            "pooled_rank",
-            "e_values",
-        ):  # others depend on the detectors, or on what is learned from
-            return None
-        return super().least_calibration(k, m, alpha, null_proportion)
+        if self.combine in ("pooled_rank", "e_values"):
+            return super().least_calibration(k, m, alpha, null_proportion)
+        return None  # it depends on the detectors, or on what is learned from
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         return weights_of_detectors(evidence, selection)

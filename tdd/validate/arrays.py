@@ -139,8 +139,8 @@ def own_copy(values: Any) -> np.ndarray:
 
 
 def in_whole(array: jax.Array) -> jax.Array:
-    """The array, whole on every device of a mesh with explicit axes, where JAX would otherwise ask at each gather, sort
-    and loop how its result is to lie; elsewhere as it is, where the compiler decides."""
+    """The array, whole on every device of a mesh with explicit axes, where JAX would ask for a sharding at each gather,
+    sort and loop; elsewhere unchanged, since the compiler decides."""
     mesh = jax.typeof(array).sharding.mesh
     return reshard(array, NamedSharding(mesh, PartitionSpec())) if AxisType.Explicit in mesh.axis_types else array
 

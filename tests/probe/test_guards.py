@@ -144,26 +144,6 @@ def test_a_guard_that_is_alike_compiles_nothing():
     assert stream._advance._cache_size() == before
 
 
-SETTINGS = {
-    "jax_debug_nans": True,
-    "jax_debug_infs": True,
-    "jax_numpy_rank_promotion": "raise",
-    "jax_numpy_dtype_promotion": "strict",
-    "jax_transfer_guard": "disallow",
-}
-
-
-@pytest.fixture
-def strict_training():
-    before = {name: getattr(jax.config, name) for name in SETTINGS}
-    jax.clear_caches()  # a program that was compiled under other settings is not looked into
-    for name, value in SETTINGS.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
 def test_settings_of_a_training_do_not_stop_the_guards(strict_training):
     order, watch, given = order_guard(), stream_guard(), np.array([0.5, np.nan, 1.0])
     assert order(0, given).num_examples == 2

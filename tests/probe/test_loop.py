@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import training_settings
 from adapted_models import VOCABULARY, reference_logits, weights
 from probed import small_probe, token_rows
 
@@ -26,27 +27,12 @@ class Model(nn.Module):
 
 def test_settings_that_find_errors_of_a_training_do_not_stop_a_look():
     """The same records as without; and the training goes on under the settings that it chose."""
-    settings = {
-        "jax_debug_nans": True,
-        "jax_debug_infs": True,
-        "jax_numpy_rank_promotion": "raise",
-        "jax_numpy_dtype_promotion": "strict",
-        "jax_transfer_guard": "disallow",
-    }
     params = weights()
     plain = small_probe(every=5, num_steps=20)
     expected = [plain(step, params) for step in (0, 5)]
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    jax.clear_caches()  # a program that was compiled under other settings is not looked into
-    try:
+    with training_settings.strict():
         probe = small_probe(every=5, num_steps=20)
         records = [probe(step, params) for step in (0, 5)]
-        assert {name: getattr(jax.config, name) for name in settings} == settings
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
     for ours, theirs in zip(records, expected, strict=True):
         np.testing.assert_array_equal(scores_of(ours), scores_of(theirs))
         np.testing.assert_array_equal(ours.evidence.anytime_p_value, theirs.evidence.anytime_p_value)

@@ -9,26 +9,6 @@ from scored_models import random_texts, scored_model
 import tdd
 from tdd.validate.settings import in_own_settings, on_own_devices
 
-SETTINGS = {
-    "jax_debug_nans": True,
-    "jax_debug_infs": True,
-    "jax_numpy_rank_promotion": "raise",
-    "jax_numpy_dtype_promotion": "strict",
-    "jax_transfer_guard": "disallow",
-}
-
-
-@pytest.fixture
-def strict_training():
-    before = {name: getattr(jax.config, name) for name in SETTINGS}
-    jax.clear_caches()  # a program that was compiled under other settings is not looked into
-    for name, value in SETTINGS.items():
-        jax.config.update(name, value)
-    yield
-    assert {name: getattr(jax.config, name) for name in SETTINGS} == SETTINGS
-    for name, value in before.items():
-        jax.config.update(name, value)
-
 
 def bigrams(params, tokens):
     return trunk(params, tokens) @ params["h"].T
