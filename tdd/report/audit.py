@@ -567,7 +567,7 @@ def _of_the_list(decision: Mapping[str, Any]) -> str:
         f"{counted(count, (one, several))} is {decision['bound'] * count:.3g}, and this list may hold more."
     )
     if decision["unit"] == "cluster":
-        said += " A cluster is false if none of its items is a member; in any other, too, items may be non-members."
+        said += " A cluster is false if none of its items is a member; any other may contain non-members too."
     return said
 
 

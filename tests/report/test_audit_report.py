@@ -218,7 +218,7 @@ def test_a_list_of_clusters_has_the_error_rate_of_clusters(books):
     count = audit.run["decision"]["num_units_selected"]
     for said in (
         f"over repetitions of the audit; 10% of {count} clusters is {0.1 * count:.3g}, and this list may hold more",
-        "in any other, too, items may be non-members",
+        "any other may contain non-members too",
         "The error rate is that of the list of selected clusters. No single cluster on it is proven",
         "FDR: false discovery rate: the fraction of the selected clusters that have no member",
         "| null hypothesis of a cluster | none of its items was in the training data |",
