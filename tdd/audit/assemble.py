@@ -140,7 +140,8 @@ def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, text
     if decision.num_calibration:
         complete = complete_items(evidence.calibration, evidence.calibration_knockoffs)
         scores = np.where(complete, np.atleast_2d(evidence.calibration)[0], np.nan)
-        checks["effective_calibration"] = effective_calibration_size(scores, texts)
+        if decision.unit != "drawn":  # one item of each cluster is in use
+            checks["effective_calibration"] = effective_calibration_size(scores, texts)
         if not evidence.clusters:
             checks["resolution"] = resolution(
                 choices.procedure,
@@ -242,10 +243,14 @@ def warnings_of(
             have, were = ("has", "was") if count == 1 else ("have", "were")
             warnings.append(f"{counted(count, role)} {have} no score ({what}) and {were} left out")
     if decision.min_selections > decision.num_tests and "resolution" not in checks:
-        warnings.append(
-            f"nothing can be selected: {decision.method} at level {decision.alpha:g} needs at least "
-            f"{decision.min_selections} selections and there are {decision.num_tests} candidates"
+        kind = "cluster" if decision.method.startswith("cluster_ptdi/") else "item"
+        few = counted(decision.num_calibration, (f"calibration {kind}", f"calibration {kind}s"))
+        cannot = (
+            f"{few} {'is' if decision.num_calibration == 1 else 'are'} too few"
+            if decision.num_calibration
+            else (f"{counted(decision.num_tests, _CANDIDATE)} {'is' if decision.num_tests == 1 else 'are'} too few")
         )
+        warnings.append(f"nothing can be selected: {cannot} for {decision.method} at level {decision.alpha:g}")
     divided = decision.proportion > 0 and not decision.statistic.size
     unit = unit_of(decision.null, decision.unit)
     if stands and decision.num_selected and decision.threshold > decision.alpha and divided:

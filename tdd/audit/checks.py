@@ -77,6 +77,7 @@ def resolution(
         procedure.least_calibration(k, num_tests, alpha, null_proportion) if num_tests else None for k in (num_tests, 1)
     )
     learned = ", those included that are learned from" if num_learned else ""
+    same = "with the same estimate of the null proportion, " if null_proportion != 1 else ""  # it depends on n
     warning = ""
     if min_selections > num_tests > 0:
         scaled = f" after the estimate of the null proportion multiplies p-values by {null_proportion:.3g}"
@@ -85,8 +86,8 @@ def resolution(
         warning = f"nothing can be selected: {num_calibration} calibration items {floor} {at_level}"
         if for_any is not None and for_one is not None:
             warning += (
-                f"; at least {for_any} are needed to select all {num_tests} candidates, {for_one} to select a single "
-                f"one{learned}"
+                f"; {same}at least {for_any} are needed to select all {num_tests} candidates, {for_one} to select a "
+                f"single one{learned}"
             )
     elif min_selections > 1 and min_selections > _LARGE * num_tests:
         found = "members" if procedure.null == "nonmember" else "clean items"
@@ -95,8 +96,15 @@ def resolution(
             f"candidates are selected at level {alpha:g}, so that fewer {found} are likely to be missed"
         )
         if for_one is not None:
-            warning += f"; a single selection needs at least {for_one} calibration items{learned}"
+            warning += f"; {same}a single selection needs at least {for_one} calibration items{learned}"
     return Resolution(smallest, min(min_selections, num_tests + 1), for_one, warning)
+
+
+def _scored(evidence: Evidence) -> list[np.ndarray]:
+    """Scores [K, n] of calibration items and [K, m] of candidates, NaN where an item has none or is padding."""
+    sides = (evidence.calibration, evidence.calibration_mask), (evidence.scores, evidence.mask)
+    panels = [(np.atleast_2d(np.asarray(panel, np.float64)), mask) for panel, mask in sides]
+    return [panel if mask is None else np.where(np.asarray(mask, bool), panel, np.nan) for panel, mask in panels]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +124,8 @@ def repeated_value(evidence: Evidence) -> RepeatedValue | None:
 
     Roles with fewer than five scored items are left out.
     """
-    for role, panel in (("calibration items", evidence.calibration), ("candidates", evidence.scores)):
-        for name, column in zip(evidence.names, np.atleast_2d(np.asarray(panel, np.float64)), strict=True):
+    for role, panel in zip(("calibration items", "candidates"), _scored(evidence), strict=True):
+        for name, column in zip(evidence.names, panel, strict=True):
             values, counts = np.unique(column[~np.isnan(column)], return_counts=True)
             total = int(counts.sum())
             if total < _FEWEST or 2 * counts.max() <= total:
@@ -155,8 +163,7 @@ def direction(evidence: Evidence, null: Null) -> Direction | None:
     if evidence.calibration is None or evidence.clusters or evidence.weights is not None:
         return None
     sign = 1 if null == "nonmember" else -1
-    panels = [np.atleast_2d(np.asarray(panel, np.float64)) for panel in (evidence.calibration, evidence.scores)]
-    for name, *columns in zip(evidence.names, *panels, strict=True):
+    for name, *columns in zip(evidence.names, *_scored(evidence), strict=True):
         known, tested = (sign * column[~np.isnan(column)] for column in columns)
         n, m = known.size, tested.size
         if min(n, m) < _FEWEST:
@@ -237,8 +244,7 @@ def copied_scores(evidence: Evidence) -> CopiedScores | None:
     """
     if evidence.calibration is None or evidence.clusters:
         return None
-    panels = [np.atleast_2d(np.asarray(panel, np.float64)) for panel in (evidence.calibration, evidence.scores)]
-    for name, *columns in zip(evidence.names, *panels, strict=True):
+    for name, *columns in zip(evidence.names, *_scored(evidence), strict=True):
         known, tested = (column[~np.isnan(column)] for column in columns)
         for role, own, other in (("calibration items", known, tested), ("candidates", tested, known)):
             values, counts = np.unique(own, return_counts=True)

@@ -114,8 +114,8 @@ options of the methods, the default first:
   conditional  rule=simes, monte_carlo, dkwm or asymptotic;
                delta (default: --delta)
   weighted     rule=heterogeneous, homogeneous or deterministic
-  ktd          rule=multi, derandomized, closed, conformal or ktd (the
-               paper's); proportion, of conformal, as of ptdi;
+  ktd          rule=multi, derandomized, conformal or ktd (the paper's);
+               proportion, of conformal, as of ptdi;
                offset=1 or 0
   td4eval      combine=pooled_rank (exact), cauchy (the paper's, no guarantee),
                hommel, e_values, ... (tdd guarantees); rule=sum or cauchy;

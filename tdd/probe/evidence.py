@@ -15,6 +15,7 @@ most 1. What a look flags is flagged by every later one.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import operator
@@ -257,7 +258,11 @@ class OneAtATime:
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
+        with self._lock:
+            held = {name: value for name, value in vars(self).items() if name != "_lock"}
+            return {
+                name: copy.copy(value) if isinstance(value, (list, dict)) else value for name, value in held.items()
+            }
 
 
 def one_at_a_time(

@@ -49,7 +49,8 @@ def example_grad_norms(
     Accepts the losses of `optax.microbatching.micro_grad`, in the same two forms. The last microbatch may be
     incomplete, and no sum of gradients is kept. For a `LanguageModel` `tdd.grad_norms` forms no gradient.
 
-    Outside `jit` it is compiled once for each function, shapes and types: what the function reads besides is constant.
+    Outside `jit` it is compiled once for a function that reads nothing besides its arguments that could change, shapes
+    and types. One with a closure, or a method of an object, is compiled at each call; under `jax.jit` it is not.
 
     Args:
       loss: (params, *example) -> [] real. One that returns more is wrapped: `lambda *given: loss(*given)[0]`.

@@ -187,7 +187,8 @@ class StreamGuard(OneAtATime):
         self.history: list[StreamRecord] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_table_on_cpu": None, "_state": jax.device_get(self._state)}
+        with self._lock:  # another thread donates the state
+            return {**super().__getstate__(), "_table_on_cpu": None, "_state": jax.device_get(self._state)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

@@ -28,7 +28,7 @@ from tdd.procedures.calls import (
 )
 from tdd.procedures.knockoff_bounds import knockoff_fdp_bounds
 from tdd.procedures.knockoff_symmetry import COPIES, PAIRS, as_scores_with_knockoffs
-from tdd.procedures.procedure import WithOption, check_options, masks, min_selections_by_rank
+from tdd.procedures.procedure import WithOption, masks, min_selections_by_rank
 from tdd.records import Difference, Evidence, Guarantee, KnockoffSelection, Selection
 from tdd.validate import InputError, arrays
 
@@ -176,7 +176,7 @@ def ktd(
     >>> ktd([1.0, 1.0, 1.0, 5.0], [[2.0], [3.0], [4.0], [4.5]], alpha=0.5).selected.tolist()
     [True, True, True, False]
     """
-    arrays.check_choice(rule, RULES, "rule")
+    _check_rule(rule)
     check_offset(offset, rule)
     original, knockoffs, mask = as_scores_with_knockoffs(original, knockoffs, mask)
     for name, value in (
@@ -346,6 +346,15 @@ _STATISTICS = {
 }
 
 
+def _check_rule(rule: Any) -> None:
+    if rule == "closed":
+        raise InputError(
+            "rule='closed' was withdrawn: its false discovery rate can exceed the level; use rule='derandomized', "
+            "which averages over the knockoffs too"
+        )
+    arrays.check_choice(rule, RULES, "rule")
+
+
 @dataclasses.dataclass(frozen=True)
 class KTD(WithOption):
     """`tdd.ktd`, by knockoffs (paraphrases).
@@ -366,7 +375,7 @@ class KTD(WithOption):
     offset: int = 1
 
     def __post_init__(self) -> None:
-        check_options(self, rule=RULES)
+        _check_rule(self.rule)
         check_offset(self.offset, self.rule)
         if self.rule != "conformal" and self.proportion is not None:
             raise InputError(

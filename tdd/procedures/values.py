@@ -106,7 +106,12 @@ class PTDI(WithOption):
             return []
         tested, calibrated = int(selection.num_clusters), int(selection.num_calibration)
         found = ("clusters", f"{tested} of candidates, {calibrated} of calibration items")
-        return [found, ("clusters with a selected item", str(int(np.asarray(selection.cluster_selected).sum())))]
+        facts = [found, ("clusters with a selected item", str(int(np.asarray(selection.cluster_selected).sum())))]
+        if self.unit == "drawn":
+            mask = True if evidence.mask is None else np.asarray(evidence.mask, bool)
+            scored = int(np.sum(mask & ~np.isnan(np.asarray(evidence.scores))))
+            facts.append(("candidates that were not drawn, and not decided on", str(scored - tested)))
+        return facts
 
     def bounds(self, evidence: Evidence, selection: Selection, **draws: Any) -> Any:  # noqa: D102
         if evidence.clusters:

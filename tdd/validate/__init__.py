@@ -5,6 +5,7 @@ prints it without a traceback. `arrays` has those of the statistics, `files` tho
 file imports no JAX.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -34,20 +35,30 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Printable characters that leave no mark: Unicode's default-ignorable ones, and the empty pattern of Braille."""
+
+
 def spelled(name: str) -> str:
     """An identifier so that no other one looks the same: as it is, or with escapes in quotation marks.
 
-    Spelled out are characters that are not printable, backslashes, a space at an end or beside another, and letters
-    that Unicode composes otherwise; letters of different scripts may still look alike.
+    Spelled out are characters that are not printable or not seen (variation selectors, fillers, joiners), backslashes,
+    a space at an end or beside another, and letters that Unicode composes otherwise; letters of different scripts may
+    still look alike.
 
     >>> print(*map(spelled, ["a b", "x ", "a" + chr(10) + "b", "a" + chr(92) + "nb", "e" + chr(0x301)]), sep=", ")
     a b, 'x ', 'a\\nb', 'a\\\\nb', 'e\\u0301'
     """
     composed = unicodedata.is_normalized("NFC", name)
-    whole = composed and name.isprintable() and name == " ".join(name.split())
+    whole = composed and name.isprintable() and not _UNSEEN.search(name) and name == " ".join(name.split())
     if whole and "\\" not in name and not name.startswith("'"):
         return name
-    parts = (c if c.isprintable() and c != "\\" and (composed or c.isascii()) else _escape(c) for c in name)
+    parts = (
+        c if c.isprintable() and c != "\\" and not _UNSEEN.match(c) and (composed or c.isascii()) else _escape(c)
+        for c in name
+    )
     return "'" + "".join(parts).replace("  ", r" \x20") + "'"
 
 

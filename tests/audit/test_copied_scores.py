@@ -92,3 +92,13 @@ def test_copies_break_the_level():
         errors.append(np.mean([bool(np.asarray(one.selected).any()) for one in drawn]))
     assert errors[0] > 0.18  # four standard errors above the level
     assert errors[1] < 0.1
+
+
+def test_masked_items_are_left_out():
+    once = np.random.default_rng(1).normal(size=(2, 40))
+    twice, first = np.concatenate([once, once], axis=1), np.arange(80) < 40
+    others = np.random.default_rng(2).normal(size=80)
+    assert found(twice[0], others) is not None
+    assert found(twice[0], others, calibration_mask=first) is None
+    assert found(others, twice[1]).role == "candidates"
+    assert found(others, twice[1], mask=first) is None

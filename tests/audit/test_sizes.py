@@ -50,7 +50,12 @@ def test_warnings_of_the_resolution():
     )
     assert resolution(PTDI(), 199, 1000, 0.1, 1, 50).warning == ""
     scaled = resolution(PTDI(), 8, 20, 0.1, 1.5, 23).warning
-    assert "at level 0.1 after the estimate of the null proportion multiplies p-values by 1.5; at least 14" in scaled
+    same = "; with the same estimate of the null proportion, "  # it changes with the calibration items
+    assert (
+        f"at level 0.1 after the estimate of the null proportion multiplies p-values by 1.5{same}at least 14" in scaled
+    )
+    halved = resolution(PTDI(), 19, 20, 0.1, 1.05, 20).warning
+    assert halved.endswith(f"{same}a single selection needs at least 209 calibration items")
     nothing = resolution(PTDI(), 8, 20, 0.1, 1, 23)
     assert nothing.min_selections == 21
     assert "nothing can be selected: 8 calibration items give no p-value below 0.111 at level 0.1" in nothing.warning

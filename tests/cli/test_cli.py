@@ -7,11 +7,13 @@ import json
 import logging
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import typing
 
 import gpt2_files
 import numpy as np
@@ -20,6 +22,8 @@ import pytest
 from benchmarks import front_page
 from tdd.cli import _COMMANDS, _ends_in_order, main
 from tdd.cli.common import logging_on_stderr, names
+from tdd.cli.options import _METHODS
+from tdd.procedures.procedure import known_procedures
 from tdd.report.audit import audit_report
 
 
@@ -488,6 +492,15 @@ def test_pages_without_calibration_and_with_odd_names(tmp_path, monkeypatch, cap
     assert main([*command, "--out", "odd"]) == 0
     assert pathlib.Path("odd/report.html").read_text().count("<img ") == 3
     capsys.readouterr()
+
+
+def test_help_names_every_rule_and_no_other():
+    entries = re.findall(r"^  ([a-z_0-9]+)(.*(?:\n {15}.*)*)", _METHODS, re.MULTILINE)
+    told = {name: " ".join(words.split()).partition("rule=")[2] for name, words in entries}
+    for name, own in known_procedures().items():
+        rules = {*typing.get_args(typing.get_type_hints(own).get("rule"))} - {""}
+        if own.__module__.startswith("tdd."):
+            assert {*re.findall("[a-z_]+", re.split("[;(]", told[name])[0])} - {"or"} == rules, name
 
 
 @pytest.mark.parametrize("name", [None, *_COMMANDS])

@@ -14,6 +14,7 @@ from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.probe.gradients import example_grad_norms, gradient_norm, quantiles, record_grad_norms
+from tdd.scoring import eager
 from tdd.validate import InputError
 
 SPEC = DecoderSpec.gpt2(vocab_size=97, width=16, num_layers=2, num_heads=2, max_length=16)
@@ -181,19 +182,13 @@ def test_bad_input(call, message):
 
 
 def test_a_call_outside_jit_compiles_once_for_each_loss():
-    traces = []
-
-    def loss(w, x, y):
-        traces.append(1)
-        return regression(w, x, y)
-
-    example_grad_norms(loss, W, X, Y, microbatch=4)
-    once = len(traces)
-    found = example_grad_norms(loss, jax.tree.map(lambda leaf: 2 * leaf, W), X, Y, microbatch=4)
-    assert len(traces) == once
-    np.testing.assert_allclose(
-        found, example_grad_norms(regression, jax.tree.map(lambda leaf: 2 * leaf, W), X, Y), 1e-6
-    )
+    example_grad_norms(regression, W, X, Y, microbatch=4)
+    before = eager._program.cache_info()
+    doubled = jax.tree.map(lambda leaf: 2 * leaf, W)
+    found = example_grad_norms(regression, doubled, X, Y, microbatch=4)
+    after = eager._program.cache_info()
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
+    np.testing.assert_allclose(found, example_grad_norms(lambda *given: regression(*given), doubled, X, Y), rtol=1e-6)
 
 
 def test_a_loss_that_cannot_be_hashed_is_taken():

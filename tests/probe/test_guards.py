@@ -137,6 +137,24 @@ def test_a_copy_goes_on_by_itself(kind, copied):
     assert len(other.history) == len(guard.history) == 2
 
 
+@pytest.mark.parametrize("kind", GUARDS)
+def test_a_copy_beside_another_thread_is_whole(kind):
+    """A state whose memory the next look takes over, and a history that grows."""
+    make, batch = GUARDS[kind]
+    guard = make()
+    guard(0, batch)
+    thread = threading.Thread(target=lambda: [guard(step, batch) for step in range(1, 60)])
+    thread.start()
+    lengths = []
+    while thread.is_alive():
+        other = copy.deepcopy(guard)
+        lengths.append(len(other.history))
+        assert other(lengths[-1], batch).step == lengths[-1]
+    thread.join()
+    assert lengths == sorted(lengths)
+    assert len(guard.history) == 60
+
+
 def test_a_guard_that_is_alike_compiles_nothing():
     stream_guard()(0, ROWS)
     before = stream._advance._cache_size()

@@ -241,6 +241,7 @@ def test_whole_numbers_and_lists():
         ({"alpha": 0.0}, "alpha must lie strictly between 0 and 1"),
         ({"alpha": "a"}, "alpha must be one number"),
         ({"rule": "averaged"}, "rule must be one of 'multi', 'derandomized', 'conformal', 'ktd'"),
+        ({"rule": "closed"}, "rule='closed' was withdrawn: its false discovery rate can exceed the level; use"),
         ({"offset": 2}, "offset must be 1 .* or 0 .*, got 2"),
         ({"offset": 0, "rule": "derandomized"}, 'offset=0 is used by rule="ktd" and rule="multi" only'),
         ({"mask": np.ones(3, bool)}, r"mask has shape \(3,\)"),

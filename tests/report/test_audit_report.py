@@ -206,7 +206,8 @@ def books():
 
 def of_books(books, unit, **options):
     method = f"ptdi:unit={unit}"
-    return select(books, alpha=0.1, method=method, score="loss", group_field="book", label_field="label", **options)
+    fields = {"score": "loss", "group_field": "book", "label_field": "label"}
+    return select(books, method=method, **{"alpha": 0.1, **fields, **options})
 
 
 def test_a_list_of_clusters_has_the_error_rate_of_clusters(books):
@@ -227,6 +228,32 @@ def test_a_list_of_clusters_has_the_error_rate_of_clusters(books):
         "the fraction of the clusters to be found",
     ):
         assert said in shown, said
+
+
+def test_of_drawn_items_the_others_are_counted(books):
+    drawn = of_books(books, "drawn")
+    assert fact(drawn.run, "candidates that were not drawn, and not decided on") == "360"
+    shown = to_markdown(drawn.report())
+    assert "| candidates | 40 |" in shown
+    assert "calibration items in use" not in shown
+
+
+def test_the_result_of_a_withdrawn_procedure_is_no_result(audit):
+    """Folders of versions that offered it may hold one."""
+    decision = {**audit.run["decision"], "method": "ktd/closed"}
+    shown = to_markdown(audit_report({**audit.run, "decision": decision}, audit.items))
+    assert "No verdict: the procedure ktd/closed was withdrawn, because its false discovery rate can exceed" in shown
+    assert "run the audit with another procedure" in shown
+    for unsaid in ("is at most 20%", "Selected items", "tdd select", "prepare calibration items"):
+        assert unsaid not in shown
+
+
+def test_clusters_that_are_too_few_are_told_as_clusters(books):
+    few = of_books(books, "cluster", alpha=0.001)
+    (said,) = (warning for warning in few.run["warnings"] if "selected:" in warning)
+    assert said == (
+        "nothing can be selected: 60 calibration clusters are too few for cluster_ptdi/cluster/storey at level 0.001"
+    )
 
 
 def test_items_of_clusters_are_calibrated_by_clusters(books):
@@ -388,13 +415,21 @@ def test_items_of_several_models_are_told_as_such(audit):
 
 
 @pytest.mark.parametrize("form", [to_markdown, to_html])
-def test_ids_that_differ_do_not_look_alike(form):
-    """Composed and not, with and without spaces, a line break and its name."""
-    names = ["caf\u00e9", "cafe\u0301", "x", "x ", " x", "a b", "a  b", "a\nb", r"a\nb", "'x '", r"'a\nb'"]
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["caf\u00e9", "cafe\u0301", "x", "x ", " x", "a b", "a  b", "a\nb", r"a\nb", "'x '", r"'a\nb'"],
+        ["x", *(f"x{unseen}" for unseen in "\ufe0f\u034f\u3164\u115f\u200b\U000e0101")],
+    ],
+    ids=["spaces", "unseen"],
+)
+def test_ids_that_differ_do_not_look_alike(names, form):
+    """Composed and not, with and without spaces, a line break and its name, and with what leaves no mark."""
     roles = ["calibration"] * 60 + ["candidate"] * len(names)
-    rows = {"id": [*(f"k{i}" for i in range(60)), *names], "role": roles, "loss": [*range(60), *range(-20, -9)]}
+    rows = {"id": [*(f"k{i}" for i in range(60)), *names], "role": roles, "loss": [*range(60), *range(-len(names), 0)]}
     shown = form(select(rows, alpha=0.2).report())
     cells = re.findall(r"<td>(.*?)</td>" if form is to_html else r"\| (.+?) \|", shown)
+    cells = [re.sub("[\ufe0f\u034f\u3164\u115f\u200b\U000e0101]", "", one) for one in cells]
     looks = [" ".join(unicodedata.normalize("NFC", html.unescape(one)).split()) for one in cells]
     assert sum(looks.count(one) == 1 for one in {*looks} if re.search(r"caf|x|a.*b", one) and len(one) < 16) == len(
         names

@@ -222,21 +222,6 @@ def test_parts_have_the_names_of_any_mapping(params, batch, kind):
     assert found.parts.keys() == expected.parts.keys() == {"embedding", "layer"}
 
 
-def test_a_call_outside_jit_compiles_once(params, batch):
-    traces = []
-
-    def counted(p, t):
-        traces.append(1)
-        return logits(p, t)
-
-    spied = LanguageModel("eager", V, None, logits=counted)
-    first = tdd.grad_norms(spied, params, *batch).total
-    once = len(traces)
-    again = tdd.grad_norms(spied, jax.tree.map(lambda leaf: leaf + 0, params), *batch).total
-    assert len(traces) == once
-    np.testing.assert_array_equal(first, again)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,7 +1,6 @@
 """`token_stats` of a model: alignment of targets, masks, models with and without a separate readout."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -116,24 +115,6 @@ def test_a_target_that_is_no_id_of_the_model_has_no_number(beyond, heads):
     strange[rows, last] = tokens[rows, last]
     strange[~mask & (np.arange(12) > 0)] = beyond
     np.testing.assert_array_equal(stats_fn(lm, params, strange, mask, tile=TILE).log_prob, plain)
-
-
-def test_a_call_outside_jit_compiles_once():
-    """For models of one spec, functions that are alike, and other parameters; not for other functions."""
-    lm, params = small_model()
-    traces = []
-
-    def hidden(p, t):
-        traces.append(1)
-        return lm.hidden(p, t)
-
-    spied = [dataclasses.replace(lm, hidden=functools.partial(hidden), spec="eager") for _ in range(2)]
-    for each in (*spied, *spied):
-        token_stats(each, jax.tree.map(lambda leaf: leaf + 1, params), *batch())
-    assert len(traces) == 1
-    other = dataclasses.replace(spied[0], hidden=lambda p, t: 2 * lm.hidden(p, t))
-    found, doubled = (token_stats(each, params, *batch()).log_prob for each in (spied[0], other))
-    assert not np.allclose(found, doubled)
 
 
 def test_parameters_that_are_no_arrays_keep_their_values_outside_jit():

@@ -71,7 +71,8 @@ def from_function(
     The function must be traceable by JAX and causal: logits at position t describe token t + 1 and depend on tokens
     0..t only; `check_causal` tests it. Weights belong into `params`; closed over, they would be compiled into every
     program.
-    Pass the same function object each time: a new closure is a new model and compiles again.
+    Pass the same function object each time: a new closure is a new model and compiles again. What it reads besides its
+    arguments, as the attributes of an object, is constant for `tdd.score` and under `jit`, as JAX has it.
 
     Args:
       logits_fn: The function.
