@@ -66,7 +66,8 @@ def _constant(value: Any) -> bool:
         return _constant(value.__func__) and _constant(value.__self__)
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and type(value).__module__.startswith("tdd."):
         return all(_constant(getattr(value, field.name)) for field in dataclasses.fields(value))
-    if value is None or _installed(value) or hasattr(value, "lower") or isinstance(value, (type, types.ModuleType)):
+    compiled = hasattr(value, "lower") and hasattr(value, "trace")
+    if value is None or compiled or _installed(value) or isinstance(value, (type, types.ModuleType)):
         return True
     if isinstance(value, types.FunctionType):
         return value.__closure__ is None and all(map(_constant, _globals_of(value)))
