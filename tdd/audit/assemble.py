@@ -243,14 +243,10 @@ def warnings_of(
             have, were = ("has", "was") if count == 1 else ("have", "were")
             warnings.append(f"{counted(count, role)} {have} no score ({what}) and {were} left out")
     if decision.min_selections > decision.num_tests and "resolution" not in checks:
-        kind = "cluster" if decision.method.startswith("cluster_ptdi/") else "item"
-        few = counted(decision.num_calibration, (f"calibration {kind}", f"calibration {kind}s"))
-        cannot = (
-            f"{few} {'is' if decision.num_calibration == 1 else 'are'} too few"
-            if decision.num_calibration
-            else (f"{counted(decision.num_tests, _CANDIDATE)} {'is' if decision.num_tests == 1 else 'are'} too few")
+        warnings.append(
+            f"nothing can be selected: with as few as {_few(decision)}, {decision.method} selects nothing at level "
+            f"{decision.alpha:g}, whatever the scores"
         )
-        warnings.append(f"nothing can be selected: {cannot} for {decision.method} at level {decision.alpha:g}")
     divided = decision.proportion > 0 and not decision.statistic.size
     unit = unit_of(decision.null, decision.unit)
     if stands and decision.num_selected and decision.threshold > decision.alpha and divided:
@@ -325,11 +321,8 @@ def _of_items(decision: Decision) -> str:
         answer += f" ({counted(decision.num_selected, _CANDIDATE)})" if selected else ""
     answer += f" at level {level}."
     if decision.min_selections > decision.num_tests:
-        what = "cluster" if decision.method.startswith("cluster_ptdi/") else "item"
-        few = (f"calibration {what}", f"calibration {what}s") if decision.num_calibration else unit.tested
-        number = counted(decision.num_calibration or decision.num_units, few)
         return (
-            f"{answer} With as few as {number}, no selection was possible (see the warnings): the candidates "
+            f"{answer} With as few as {_few(decision)}, no selection was possible (see the warnings): the candidates "
             "remain undecided."
         )
     if decision.guarantee.kind == "none":
@@ -352,6 +345,14 @@ def _of_items(decision: Decision) -> str:
         f"{answer} If the assumptions hold, the {rate}, which is the expected fraction of {errors} over repetitions of "
         f"the whole audit, is at most {bound}{how}{exactly}."
     )
+
+
+def _few(decision: Decision) -> str:
+    """What decides by its number whether anything can be selected: calibration items, clusters, or what is tested."""
+    if not decision.num_calibration:
+        return counted(decision.num_units, unit_of(decision.null, decision.unit).tested)
+    what = "cluster" if decision.method.startswith("cluster_ptdi/") else "item"
+    return counted(decision.num_calibration, (f"calibration {what}", f"calibration {what}s"))
 
 
 def _open_points(

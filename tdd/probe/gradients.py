@@ -49,8 +49,9 @@ def example_grad_norms(
     Accepts the losses of `optax.microbatching.micro_grad`, in the same two forms. The last microbatch may be
     incomplete, and no sum of gradients is kept. For a `LanguageModel` `tdd.grad_norms` forms no gradient.
 
-    Outside `jit` it is compiled once for a function that reads nothing besides its arguments that could change, shapes
-    and types. One with a closure, or a method of an object, is compiled at each call; under `jax.jit` it is not.
+    Outside `jit` a plain function is compiled once for each shape and type. One that reads values besides its arguments
+    (a closure, a method of an object, global values) is compiled at each call; wrapped in `jax.jit` it is compiled
+    once, and what it reads is constant.
 
     Args:
       loss: (params, *example) -> [] real. One that returns more is wrapped: `lambda *given: loss(*given)[0]`.

@@ -133,7 +133,7 @@ class Procedure(KnownFields, abc.ABC):
         """Return a number of calibration items below which no k of m candidates can be selected; None if unknown.
 
         Counted are the items as they are given, those included that a procedure learns from. `null_proportion` is the
-        estimate by which p-values are multiplied, held as it is: with other calibration items it is another.
+        estimate by which p-values are multiplied. It is taken as fixed, though other calibration items change it.
         """
         num_targets = max(0, m - math.ceil(null_proportion * m))
 

@@ -26,6 +26,7 @@ from tdd.report.sections import (
     to_repeat,
 )
 from tdd.runs.extremes import most_extreme, numbers
+from tdd.runs.folder import WITHDRAWN
 from tdd.runs.units import Unit, counted, unit_of
 from tdd.validate import spelled
 
@@ -68,8 +69,6 @@ _RULES = {
     "weighted_conformal_selection": "selection by conformal p-values with the given weights",
 }
 """Procedure, with the option that decides most where it needs words of its own -> its rule."""
-_WITHDRAWN = {"ktd/closed": "its false discovery rate can exceed the level (.17 at level .1 in a simulation)"}
-"""Procedures that folders of earlier versions may hold and that have lost their guarantee -> the reason."""
 _OF_UNITS = {"item": "", "cluster": " of clusters", "drawn": " of one item drawn from each cluster"}
 _ESTIMATES = {
     "none": "without an estimate of the fraction of {}",
@@ -86,7 +85,6 @@ def audit_report(
     run: Mapping[str, Any], items: Mapping[str, Any] | None = None, calibration: Mapping[str, Any] | None = None
 ) -> Report:
     """The report of a run from run.json, items.csv and calibration.csv; without items no list and no pictures."""
-    run = _without_withdrawn(run)
     decision, stands = run["decision"], run["verdict"]["stands"]
     assumes, warnings = decision["guarantee"]["assumes"], capital(run["warnings"])
     sections = caveats(assumes, run["open_points"], warnings, _how_to_read(run))
@@ -111,18 +109,6 @@ def audit_report(
         sections.append(_demonstration(run["demonstration"]))
     sections.append(_terms(run))
     return Report(_title(run), run["outcome"], tuple(sections), stands)
-
-
-def _without_withdrawn(run: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The run; without a verdict where its procedure has lost its guarantee since."""
-    why = _WITHDRAWN.get(run["decision"]["method"])
-    if why is None:
-        return run
-    outcome = (
-        f"No verdict: the procedure {run['decision']['method']} was withdrawn, because {why}. What it selected is in "
-        "items.csv; its error rate is unknown, so it is not a result."
-    )
-    return {**run, "outcome": outcome, "verdict": {**run["verdict"], "stands": False}}
 
 
 def _title(run: Mapping[str, Any]) -> str:
@@ -240,7 +226,7 @@ def _origin(run: Mapping[str, Any]) -> Facts:
             rows.append((f"input: {role}", f"{source['source']} (contents {hashed})"))
     rows += [(f"input: {kind}s", f"of the same table, {', '.join(fields)}") for kind, fields in columns.items()]
     again = to_repeat(run, "tdd.run_audit" if run["model"] else "tdd.select")
-    if run["decision"]["method"] in _WITHDRAWN:
+    if run["decision"]["method"] in WITHDRAWN:
         again = "not possible: the procedure was withdrawn"
     rows += [("contents", "SHA-256 of what was read, not of a file's bytes (run.json has all digits)")]
     rows += [("versions", ", ".join(f"{name} {version}" for name, version in run["versions"].items()))]
@@ -264,7 +250,7 @@ def _how_to_read(run: Mapping[str, Any]) -> list[str]:
             "This says nothing about whether any candidate was trained on.",
             "The assumptions below are those that a verdict would need.",
             "To get a verdict, run the audit with another procedure, in another output folder."
-            if decision["method"] in _WITHDRAWN
+            if decision["method"] in WITHDRAWN
             else "To get a verdict, prepare calibration items and candidates by one rule, as the warnings say, and "
             "repeat the command at the end of this page with another output folder. Do so once: checks say nothing "
             "about data that were changed until they passed.",

@@ -59,6 +59,8 @@ _PARTS = {
     "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
 }
 """Kind of run -> how to get another, and the parts of its run.json beside sentences."""
+WITHDRAWN = {"ktd/closed": "its false discovery rate can exceed the level (.17 at level .1 in a simulation)"}
+"""Procedures that folders of earlier versions may hold and that have lost their guarantee -> the reason."""
 _PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn")
 
 
@@ -200,7 +202,7 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str, drawn: in
 
 
 def read_run(folder: pathlib.Path) -> dict[str, Any]:
-    """The content of a finished run's run.json.
+    """The content of a finished run's run.json; without a verdict where its procedure has lost its guarantee since.
 
     Raises:
       InputError: no finished run there, one of another schema, or one whose content does not fit its SHA-256.
@@ -212,7 +214,21 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
         raise InputError(f"{folder} holds {state}")
     run = read_sealed(place, SCHEMA, "make the run again")
     _check_parts(run, place)
-    return run
+    return _without_withdrawn(run)
+
+
+def _without_withdrawn(run: dict[str, Any]) -> dict[str, Any]:
+    decision = run.get("decision", {})
+    method = decision.get("method")
+    if method not in WITHDRAWN:
+        return run
+    reason = f"the procedure {method} was withdrawn, because {WITHDRAWN[method]}"
+    outcome = (
+        f"No verdict: {reason}. What it selected is in items.csv; its error rate is unknown, so it is not a result."
+    )
+    guarantee = {**decision["guarantee"], "kind": "none", "controls": "nothing: the procedure was withdrawn"}
+    verdict = {**run["verdict"], "stands": False, "failed": [reason, *run["verdict"]["failed"]]}
+    return {**run, "outcome": outcome, "verdict": verdict, "decision": {**decision, "guarantee": guarantee}}
 
 
 def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = None) -> tuple[list, list[list[str]]]:

@@ -55,8 +55,9 @@ def _program(
 def _constant(value: Any) -> bool:
     """Whether what is equal to it computes the same at every call, as far as can be seen.
 
-    Not so are functions of the user with a closure, methods of objects that are compared by identity, and functions
-    that read global values other than modules, classes and functions. Under `jax.jit` they are constant by its rules.
+    True of values that are compared by what they hold, of libraries, of functions that read nothing but these, and by
+    the rules of JAX of what `jax.jit` has wrapped. Not so are functions of the user with a closure or with global
+    values, and methods of objects that are compared by identity.
     """
     if isinstance(value, functools.partial):
         value = (value.func, value.args, *value.keywords.values())
@@ -66,40 +67,41 @@ def _constant(value: Any) -> bool:
         return _constant(value.__func__) and _constant(value.__self__)
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and type(value).__module__.startswith("tdd."):
         return all(_constant(getattr(value, field.name)) for field in dataclasses.fields(value))
-    compiled = hasattr(value, "lower") and hasattr(value, "trace")
-    if value is None or compiled or _installed(value) or isinstance(value, (type, types.ModuleType)):
+    if value is None or _compiled(value) or _installed(value):
         return True
     if isinstance(value, types.FunctionType):
-        return value.__closure__ is None and all(map(_constant, _globals_of(value)))
+        return _reads_constants(value, set())
     return type(value).__hash__ not in (object.__hash__, None)
+
+
+def _compiled(value: Any) -> bool:
+    return hasattr(value, "lower") and hasattr(value, "trace")
 
 
 _FOLDERS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
 
 def _installed(value: Any) -> bool:
-    """A function or an object of a library, or of this package: its own values are no one's to change."""
-    module = getattr(value, "__module__", None)
-    if not callable(value) or not isinstance(module, str) or isinstance(value, functools.partial):
+    """A module of a library or of this package, or a function, class or callable object of one."""
+    name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+    if isinstance(value, functools.partial) or not (callable(value) or isinstance(value, types.ModuleType)):
         return False
-    file = getattr(sys.modules.get(module), "__file__", None) or ""
-    return module.startswith("tdd.") or file.startswith(_FOLDERS)
+    file = getattr(sys.modules.get(str(name)), "__file__", None)
+    return str(name) in sys.builtin_module_names or str(name).startswith("tdd.") or str(file).startswith(_FOLDERS)
 
 
-def _globals_of(function: types.FunctionType) -> list[Any]:
-    """What a function reads of its module, those included that it calls there; numbers and text as lists."""
-    found, waiting, seen = [], [function], set()
-    while waiting:
-        one = waiting.pop()
-        codes = [one.__code__]
-        for code in codes:
-            codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        for name in {name for code in codes for name in code.co_names} & one.__globals__.keys():
-            value = one.__globals__[name]
-            if not isinstance(value, types.FunctionType):
-                found.append(value if callable(value) or isinstance(value, types.ModuleType) else [])
-            elif id(value) not in seen and not _installed(value):
-                seen.add(id(value))
-                waiting.append(value)
-                found += [[]] if value.__closure__ else []
-    return found
+def _reads_constants(function: types.FunctionType, seen: set[types.FunctionType]) -> bool:
+    """Whether a function has no closure, and reads no global value, neither itself nor through those that it calls."""
+    seen.add(function)
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    if function.__closure__ or not _constant(defaults):
+        return False
+    codes = [function.__code__]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    names = {name for code in codes for name in code.co_names} & function.__globals__.keys()
+    read = [function.__globals__[name] for name in names]
+    others = [value for value in read if not (_compiled(value) or _installed(value))]
+    return all(isinstance(value, types.FunctionType) for value in others) and all(
+        value in seen or _reads_constants(value, seen) for value in others
+    )

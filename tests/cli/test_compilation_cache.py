@@ -48,7 +48,7 @@ def process(arguments, out, *more, **environment):
 
 
 @pytest.mark.slow("processes")
-@pytest.mark.parametrize("words", ["select {table} --score loss", "study ptdi-alpha --repetitions 64"])
+@pytest.mark.parametrize("words", ["select {table} --score loss", "demo", "study ptdi-alpha --repetitions 64"])
 def test_what_a_command_compiles_is_kept(words, tmp_path):
     rows = [f"{role}{i},{role},{i * 37 % 41}" for role in ("calibration", "candidate") for i in range(40)]
     (tmp_path / "scores.csv").write_text("\n".join(["id,role,loss", *rows]))

@@ -698,7 +698,7 @@ PROBE = (
     Fault(
         "eager: global values of a function count as constant",
         "tdd/scoring/eager.py",
-        "return value.__closure__ is None and all(map(_constant, _globals_of(value)))",
+        "return _reads_constants(value, set())",
         "return value.__closure__ is None",
         ("tests/scoring/test_eager.py",),
     ),
@@ -710,10 +710,10 @@ PROBE = (
         ("tests/audit/test_copied_scores.py", "tests/audit/test_direction.py"),
     ),
     Fault(
-        "report: a withdrawn procedure keeps its verdict",
-        "tdd/report/audit.py",
-        "    run = _without_withdrawn(run)\n",
-        "",
+        "runs: a withdrawn procedure keeps its verdict",
+        "tdd/runs/folder.py",
+        "return _without_withdrawn(run)",
+        "return run",
         ("tests/report/test_audit_report.py",),
     ),
     Fault(

@@ -13,9 +13,11 @@ from rich.console import Console
 from tdd.audit.select import select
 from tdd.procedures.procedure import known_procedures
 from tdd.report import audit as audit_module
+from tdd.report import folder_report
 from tdd.report.audit import audit_report
 from tdd.report.page import to_html, to_markdown
 from tdd.report.sections import Figure, Help, Table, to_terminal
+from tdd.runs.folder import read_run, write_sealed
 from tdd.runs.portable import typed_command
 
 
@@ -238,11 +240,20 @@ def test_of_drawn_items_the_others_are_counted(books):
     assert "calibration items in use" not in shown
 
 
-def test_the_result_of_a_withdrawn_procedure_is_no_result(audit):
+def test_the_result_of_a_withdrawn_procedure_is_no_result(audit, tmp_path):
     """Folders of versions that offered it may hold one."""
-    decision = {**audit.run["decision"], "method": "ktd/closed"}
-    shown = to_markdown(audit_report({**audit.run, "decision": decision}, audit.items))
-    assert "No verdict: the procedure ktd/closed was withdrawn, because its false discovery rate can exceed" in shown
+    folder = tmp_path / "old"
+    audit.save(folder)
+    write_sealed(folder / "run.json", {**audit.run, 
+        "files": read_run(folder)["files"], "decision": {**audit.run["decision"], "method": "ktd/closed"}
+    })  # fmt: skip
+    record, report = folder_report(folder)
+    why = "No verdict: the procedure ktd/closed was withdrawn, because its false discovery rate can exceed"
+    assert record["outcome"].startswith(why)
+    assert not record["verdict"]["stands"]
+    assert record["decision"]["guarantee"]["kind"] == "none"
+    shown = to_markdown(report)
+    assert why in shown
     assert "run the audit with another procedure" in shown
     for unsaid in ("is at most 20%", "Selected items", "tdd select", "prepare calibration items"):
         assert unsaid not in shown
@@ -252,7 +263,8 @@ def test_clusters_that_are_too_few_are_told_as_clusters(books):
     few = of_books(books, "cluster", alpha=0.001)
     (said,) = (warning for warning in few.run["warnings"] if "selected:" in warning)
     assert said == (
-        "nothing can be selected: 60 calibration clusters are too few for cluster_ptdi/cluster/storey at level 0.001"
+        "nothing can be selected: with as few as 60 calibration clusters, cluster_ptdi/cluster/storey selects nothing "
+        "at level 0.001, whatever the scores"
     )
 
 

@@ -1,5 +1,7 @@
 """Calls outside `jit` find their programs again, and never one that has become wrong."""
 
+import dataclasses
+import functools
 import types
 
 import decoder_specs
@@ -11,6 +13,7 @@ import pytest
 
 import tdd
 from tdd.models.adapters import from_linen
+from tdd.models.language_model import LanguageModel
 from tdd.probe.gradients import example_grad_norms
 from tdd.scoring import eager
 
@@ -43,6 +46,18 @@ class Scaled:
         return self.factor * scaled(params, tokens)
 
 
+class Settings:
+    factor = 1.0
+
+
+def by_class(params, tokens):
+    return Settings.factor * scaled(params, tokens)
+
+
+def by_default(params, tokens, held={"factor": 1.0}):  # noqa: B006
+    return held["factor"] * scaled(params, tokens)
+
+
 def functions():
     """Name -> (function of parameters and tokens, what sets its factor)."""
     held, entries, factor = Scaled(), {"factor": 1.0}, 1.0
@@ -60,6 +75,9 @@ def functions():
         "cell": (by_cell, set_cell),
         "global": (by_global, lambda value: globals().update(FACTOR=value)),
         "global of another": (through_another, lambda value: globals().update(FACTOR=value)),
+        "class": (by_class, lambda value: setattr(Settings, "factor", value)),
+        "default": (by_default, lambda value: by_default.__defaults__[0].update(factor=value)),
+        "part": (functools.partial(held.logits), lambda value: setattr(held, "factor", value)),
         "global object": (by_object, lambda value: setattr(SCALE, "value", value)),
     }
 
@@ -68,7 +86,7 @@ def functions():
 def factors():
     yield
     globals().update(FACTOR=1.0)
-    SCALE.value = 1.0
+    SCALE.value = Settings.factor = by_default.__defaults__[0]["factor"] = 1.0
 
 
 @pytest.mark.parametrize("kind", functions())
@@ -113,14 +131,34 @@ def model(kind):
     return tdd.from_function(function, vocab_size=5, name=kind), np.ones((), np.float32)
 
 
+@pytest.mark.parametrize("of", [tdd.token_stats, tdd.grad_norms])
 @pytest.mark.parametrize("kind", ["of a specification", "of a module", "of a function", "of a compiled function"])
-def test_programs_are_found_again(kind):
+def test_programs_are_found_again(kind, of):
     lm, params = model(kind)
-    tdd.token_stats(lm, params, TOKENS, MASK)
+    of(lm, params, TOKENS, MASK)
     before = eager._program.cache_info()
-    tdd.token_stats(lm, jax.tree.map(lambda leaf: leaf + 1, params), TOKENS, MASK)
+    of(lm, jax.tree.map(lambda leaf: leaf + 1, params), TOKENS, MASK)
     after = eager._program.cache_info()
     assert (after.hits, after.misses) == (before.hits + 1, before.misses)
+
+
+def doubled(params, tokens):
+    return 2 * scaled(params, tokens)
+
+
+def test_models_of_one_spec_have_programs_of_their_functions():
+    """Functions that are alike share one; others do not, though the models are equal."""
+    lm = LanguageModel("one spec", 5, None, logits=functools.partial(scaled))
+    alike = dataclasses.replace(lm, logits=functools.partial(scaled))
+    other = dataclasses.replace(lm, logits=doubled)
+    params = jnp.float32(1)
+    first = tdd.token_stats(lm, params, TOKENS, MASK).log_prob
+    before = eager._program.cache_info().misses
+    np.testing.assert_array_equal(tdd.token_stats(alike, params, TOKENS, MASK).log_prob, first)
+    assert eager._program.cache_info().misses == before
+    found = tdd.token_stats(other, params, TOKENS, MASK).log_prob
+    np.testing.assert_allclose(found, tdd.token_stats(lm, 2 * params, TOKENS, MASK).log_prob, rtol=1e-6)
+    assert not np.allclose(found, first)
 
 
 def test_numbers_of_numpy_are_arrays():

@@ -8,7 +8,7 @@ FACTS = """
 report/audit.py: _SUBJECTS 1, _LEVELS 2, _NULLS 2, audit_report 1, _title 2, _demonstration 1, _decided 7, _terms 1,
   _of_the_list 1, _origin 3, _pictures 6, _rankings 2, _checks 1, _reach 2, _FINDINGS 9, _count 1, _examples 1,
   _how_to_read 11, _COMPARED 2, _BY_KNOCKOFFS 1, _CANDIDATES 1, _GLOSSARY 4, _ADJUSTED 2, _FDR 2, _GCR 1, _proportion
-  1, _OF_MODELS 1, _BY_THRESHOLD 1, _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1, _without_withdrawn 1
+  1, _OF_MODELS 1, _BY_THRESHOLD 1, _RULES 18, _OF_UNITS 1, _ESTIMATES 5, _scores 1
 report/audit_plots.py: bounds 1, scores 1, p_values 1
 report/exchange.py: _BOS 1, _STOPPED 2, _TERMS 5, exchange_report 3, log_probs_report 9, _facts 4, _setting_rows 1,
   _rule 1, _masked 1, _shuffles 1, _calls 1, _copies 1, _overview 3, _test_table 2, _shard_table 1,
@@ -88,8 +88,6 @@ test statistical/test_bounds.py::test_bounds_hold_for_all_cuts_together
   report/audit.py:_bounds | If the assumptions hold, then
   report/audit_plots.py:bounds | upper bound of the
   audit/assemble.py:_of_set | If the assumptions hold, at least
-test statistical/test_knockoffs.py::test_derandomized_knockoffs
-  report/audit.py:_WITHDRAWN | its false discovery rate can
 test statistical/test_knockoffs.py::test_symmetry_is_rarely_refuted_where_it_holds
   report/audit.py:_FINDINGS | p = {p_value:.3g} on {num_items} known
   audit/assemble.py:failures | the model tells known

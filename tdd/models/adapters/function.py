@@ -72,7 +72,8 @@ def from_function(
     0..t only; `check_causal` tests it. Weights belong into `params`; closed over, they would be compiled into every
     program.
     Pass the same function object each time: a new closure is a new model and compiles again. What it reads besides its
-    arguments, as the attributes of an object, is constant for `tdd.score` and under `jit`, as JAX has it.
+    arguments (the attributes of an object, global values) is constant in `tdd.score` and under `jit`, by the rules of
+    JAX; `tdd.token_stats` and `tdd.grad_norms` outside `jit` read it at every call, and compile every time.
 
     Args:
       logits_fn: The function.
