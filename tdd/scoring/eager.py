@@ -20,18 +20,19 @@ def called(function: Callable[..., Any], static: tuple[Any, ...], *trees: Any) -
     """`function(*static, *trees)`; outside `jit` compiled once for each function, static values and types of arrays.
 
     Leaves of the trees that are no arrays are static too. What cannot be hashed, or reads what may change between two
-    calls, is computed as it is. The last 64 programs are kept.
+    calls, is compiled at every call. The last 64 programs are kept.
     """
-    if tracing() or not _constant(static):
+    if tracing():
         return function(*static, *trees)
     leaves, structure = jax.tree.flatten(trees)
     is_array = tuple(isinstance(leaf, (jax.Array, np.ndarray, np.generic)) for leaf in leaves)
     # 1, 1.0 and True are equal
     rest = tuple((type(leaf), leaf) for leaf, array in zip(leaves, is_array, strict=True) if not array)
+    parts = (function, static, structure, is_array, rest)
     try:
-        program = _program(function, static, structure, is_array, rest)
-    except TypeError:
-        return function(*static, *trees)
+        program = _program(*parts) if _constant(static) else _program.__wrapped__(*parts)
+    except TypeError:  # what cannot be hashed
+        program = _program.__wrapped__(*parts)
     return program([leaf for leaf, array in zip(leaves, is_array, strict=True) if array])
 
 

@@ -691,8 +691,8 @@ PROBE = (
     Fault(
         "eager: a program is found again though what its function reads has changed",
         "tdd/scoring/eager.py",
-        "if tracing() or not _constant(static):",
-        "if tracing():",
+        "program = _program(*parts) if _constant(static) else _program.__wrapped__(*parts)",
+        "program = _program(*parts)",
         ("tests/scoring/test_eager.py",),
     ),
     Fault(
