@@ -444,6 +444,5 @@ def test_ids_that_differ_do_not_look_alike(names, form):
     cells = re.findall(r"<td>(.*?)</td>" if form is to_html else r"\| (.+?) \|", shown)
     cells = [re.sub("[\ufe0f\u034f\u3164\u115f\u200b\U000e0101]", "", one) for one in cells]
     looks = [" ".join(unicodedata.normalize("NFC", html.unescape(one)).split()) for one in cells]
-    assert sum(looks.count(one) == 1 for one in {*looks} if re.search(r"caf|x|a.*b", one) and len(one) < 16) == len(
-        names
-    )
+    alone = [one for one in looks if re.search(r"caf|x|a.*b", one) and looks.count(one) == 1]
+    assert len(alone) == (len(names) if form is to_html else min(len(names), 10))  # as many as Markdown shows
