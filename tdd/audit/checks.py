@@ -102,7 +102,8 @@ def resolution(
 
 def _scored(evidence: Evidence) -> list[np.ndarray]:
     """Scores [K, n] of calibration items and [K, m] of candidates, NaN where an item has none or is padding."""
-    sides = (evidence.calibration, evidence.calibration_mask), (evidence.scores, evidence.mask)
+    own = evidence.calibration if evidence.calibration is not None else np.zeros((len(evidence.names), 0))
+    sides = (own, evidence.calibration_mask), (evidence.scores, evidence.mask)
     panels = [(np.atleast_2d(np.asarray(panel, np.float64)), mask) for panel, mask in sides]
     return [panel if mask is None else np.where(np.asarray(mask, bool), panel, np.nan) for panel, mask in panels]
 

@@ -49,9 +49,8 @@ def example_grad_norms(
     Accepts the losses of `optax.microbatching.micro_grad`, in the same two forms. The last microbatch may be
     incomplete, and no sum of gradients is kept. For a `LanguageModel` `tdd.grad_norms` forms no gradient.
 
-    Outside `jit` a plain function is compiled once for each shape and type. One that reads values besides its arguments
-    (a closure, a method of an object, global values) is compiled at each call; wrapped in `jax.jit` it is compiled
-    once, and what it reads is constant.
+    Outside `jit` it is compiled at every call, as `loss` may read what has changed since; with a loss that `jax.jit`
+    has wrapped it is compiled once for each shape and type.
 
     Args:
       loss: (params, *example) -> [] real. One that returns more is wrapped: `lambda *given: loss(*given)[0]`.

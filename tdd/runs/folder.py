@@ -47,7 +47,7 @@ _opened: contextvars.ContextVar[tuple[tuple[pathlib.Path, str], ...]] = contextv
 """Folders, and the identity of the run that was opened there, in this process and thread, in this order."""
 
 _ITEM_COLUMNS = ("id", "p_value", "adjusted", "selected")
-_DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
+_DECISION = ("run the audit again", ("verdict", "decision", "checks", "inputs", "model"))
 _OWNER = ("run the test again", ("verdict", "options", "inputs", "model", "result", "guarantee", "checks"))
 _PARTS = {
     "audit": _DECISION,
@@ -218,10 +218,9 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _without_withdrawn(run: dict[str, Any]) -> dict[str, Any]:
-    decision = run.get("decision", {})
-    method = decision.get("method")
-    if method not in WITHDRAWN:
+    if run["kind"] not in ("audit", "select") or run["decision"]["method"] not in WITHDRAWN:
         return run
+    decision, method = run["decision"], run["decision"]["method"]
     reason = f"the procedure {method} was withdrawn, because {WITHDRAWN[method]}"
     outcome = (
         f"No verdict: {reason}. What it selected is in items.csv; its error rate is unknown, so it is not a result."
@@ -455,6 +454,12 @@ def _check_parts(run: Mapping[str, Any], place: pathlib.Path) -> None:
     missing = [name for name in ("outcome", *parts, "warnings", "open_points") if name not in run]
     if missing:
         raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; {again}")
+    if parts is not _DECISION[1]:
+        return
+    decision, verdict = run["decision"], run["verdict"]
+    whole = isinstance(decision, dict) and isinstance(verdict, dict) and isinstance(verdict.get("failed"), list)
+    if not (whole and isinstance(decision.get("method"), str) and isinstance(decision.get("guarantee"), dict)):
+        raise InputError(f"{place} is damaged: its decision or its verdict is incomplete; {again}")
 
 
 def _check_columns(

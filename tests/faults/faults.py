@@ -691,15 +691,15 @@ PROBE = (
     Fault(
         "eager: a program is found again though what its function reads has changed",
         "tdd/scoring/eager.py",
-        "program = _program(*parts) if _constant(static) else _program.__wrapped__(*parts)",
+        "program = _program(*parts) if _found_again(static) else _program.__wrapped__(*parts)",
         "program = _program(*parts)",
         ("tests/scoring/test_eager.py",),
     ),
     Fault(
-        "eager: global values of a function count as constant",
+        "eager: functions of the user without a closure are found again",
         "tdd/scoring/eager.py",
-        "return _reads_constants(value, set())",
-        "return value.__closure__ is None",
+        'return str(value.__globals__.get("__name__")).startswith("tdd.") and _found_again(cells)',
+        "return _found_again(cells)",
         ("tests/scoring/test_eager.py",),
     ),
     Fault(

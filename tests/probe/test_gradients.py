@@ -181,14 +181,15 @@ def test_bad_input(call, message):
         call()
 
 
-def test_a_call_outside_jit_compiles_once_for_each_loss():
-    example_grad_norms(regression, W, X, Y, microbatch=4)
+def test_a_call_outside_jit_compiles_once_for_each_compiled_loss():
+    compiled = jax.jit(regression)
+    example_grad_norms(compiled, W, X, Y, microbatch=4)
     before = eager._program.cache_info()
     doubled = jax.tree.map(lambda leaf: 2 * leaf, W)
-    found = example_grad_norms(regression, doubled, X, Y, microbatch=4)
+    found = example_grad_norms(compiled, doubled, X, Y, microbatch=4)
     after = eager._program.cache_info()
     assert (after.hits, after.misses) == (before.hits + 1, before.misses)
-    np.testing.assert_allclose(found, example_grad_norms(lambda *given: regression(*given), doubled, X, Y), rtol=1e-6)
+    np.testing.assert_allclose(found, example_grad_norms(regression, doubled, X, Y), rtol=1e-6)
 
 
 def test_a_loss_that_cannot_be_hashed_is_taken():

@@ -31,6 +31,7 @@ from tdd.runs.folder import (
     read_table,
     to_csv,
     write_run,
+    write_sealed,
 )
 from tdd.scoring.store import ScoreStore
 from tdd.validate import InputError
@@ -124,6 +125,23 @@ def test_an_edited_table_is_refused_at_any_size(folder, monkeypatch, large):
     place.write_bytes(b"id,p_value,selected\r\n" + b"a,0.5,1\r\n" * 9)
     with pytest.raises(InputError, match="lacks the columns adjusted"):
         read_items(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"decision": None}, {"decision": []}, {"method": ["ktd/closed"]}, {"method": None}, {"guarantee": "FDR"},
+        {"verdict": None}, {"verdict": {"stands": True}}, {"verdict": {"stands": True, "failed": None}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_decision_that_is_incomplete_is_damaged(folder, change):
+    run = read_run(folder)
+    if not {"decision", "verdict"} & change.keys():
+        change = {"decision": {**run["decision"], "method": "ktd/closed", **change}}
+    write_sealed(folder / "run.json", {**run, **change})
+    with pytest.raises(InputError, match="is damaged: its decision or its verdict is incomplete; run the audit again"):
+        folder_report(folder)
 
 
 _CHILD = """

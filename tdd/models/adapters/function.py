@@ -73,7 +73,8 @@ def from_function(
     program.
     Pass the same function object each time: a new closure is a new model and compiles again. What it reads besides its
     arguments (the attributes of an object, global values) is constant in `tdd.score` and under `jit`, by the rules of
-    JAX; `tdd.token_stats` and `tdd.grad_norms` outside `jit` read it at every call, and compile every time.
+    JAX; `tdd.token_stats` and `tdd.grad_norms` outside `jit` read it, and compile, at every call, unless `jax.jit` has
+    wrapped the function.
 
     Args:
       logits_fn: The function.
