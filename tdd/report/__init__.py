@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.report.sections import Report
-from tdd.runs.folder import RECORDS, check_files, read_items, read_run, read_table
+from tdd.runs.folder import RECORDS, as_it_stands, check_files, read_items, read_run, read_table
 from tdd.validate import InputError
 
 
@@ -39,6 +39,8 @@ def folder_report(
         return plan.to_dict(), plan.report()
     run = read_run(folder)
     check_files(folder, run)
+    if run["kind"] in ("audit", "select"):
+        run = as_it_stands(run, folder / "run.json")
     return run, _run_report(folder, run, shard_table, pictures)
 
 

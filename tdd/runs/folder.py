@@ -202,7 +202,7 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str, drawn: in
 
 
 def read_run(folder: pathlib.Path) -> dict[str, Any]:
-    """The content of a finished run's run.json; without a verdict where its procedure has lost its guarantee since.
+    """The content of a finished run's run.json.
 
     Raises:
       InputError: no finished run there, one of another schema, or one whose content does not fit its SHA-256.
@@ -214,13 +214,21 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
         raise InputError(f"{folder} holds {state}")
     run = read_sealed(place, SCHEMA, "make the run again")
     _check_parts(run, place)
-    return _without_withdrawn(run)
+    return run
 
 
-def _without_withdrawn(run: dict[str, Any]) -> dict[str, Any]:
-    if run["kind"] not in ("audit", "select") or run["decision"]["method"] not in WITHDRAWN:
+def as_it_stands(run: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
+    """The record of an audit; without a verdict where its procedure has lost its guarantee since.
+
+    Raises:
+      InputError: a decision or a verdict that is incomplete.
+    """
+    decision, verdict = run["decision"], run["verdict"]
+    whole = isinstance(decision, dict) and isinstance(verdict, dict) and isinstance(verdict.get("failed"), list)
+    if not (whole and isinstance(decision.get("method"), str) and isinstance(decision.get("guarantee"), dict)):
+        raise InputError(f"{place} is damaged: its decision or its verdict is incomplete; {_DECISION[0]}")
+    if (method := decision["method"]) not in WITHDRAWN:
         return run
-    decision, method = run["decision"], run["decision"]["method"]
     reason = f"the procedure {method} was withdrawn, because {WITHDRAWN[method]}"
     outcome = (
         f"No verdict: {reason}. What it selected is in items.csv; its error rate is unknown, so it is not a result."
@@ -454,12 +462,6 @@ def _check_parts(run: Mapping[str, Any], place: pathlib.Path) -> None:
     missing = [name for name in ("outcome", *parts, "warnings", "open_points") if name not in run]
     if missing:
         raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; {again}")
-    if parts is not _DECISION[1]:
-        return
-    decision, verdict = run["decision"], run["verdict"]
-    whole = isinstance(decision, dict) and isinstance(verdict, dict) and isinstance(verdict.get("failed"), list)
-    if not (whole and isinstance(decision.get("method"), str) and isinstance(decision.get("guarantee"), dict)):
-        raise InputError(f"{place} is damaged: its decision or its verdict is incomplete; {again}")
 
 
 def _check_columns(

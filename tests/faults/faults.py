@@ -712,8 +712,8 @@ PROBE = (
     Fault(
         "runs: a withdrawn procedure keeps its verdict",
         "tdd/runs/folder.py",
-        "return _without_withdrawn(run)",
-        "return run",
+        '(method := decision["method"]) not in WITHDRAWN',
+        'decision["method"]',
         ("tests/report/test_audit_report.py",),
     ),
     Fault(
