@@ -32,7 +32,7 @@ from tdd.audit.decide import (
 from tdd.audit.sampling import LEVEL, OF_EACH, SLACK
 from tdd.records import Evidence, Guarantee, Texts
 from tdd.runs.display import level_in_words
-from tdd.runs.folder import Audit, log_findings, plain, run_head
+from tdd.runs.folder import NO_VERDICT, Audit, log_findings, plain, run_head
 from tdd.runs.portable import without_folders
 from tdd.runs.units import counted, unit_of
 
@@ -370,7 +370,7 @@ def _open_points(
         "smaller.",
     ]
     if failed:
-        points = ["Whether any candidate was trained on: no verdict is given."]
+        points = [NO_VERDICT]
     elif not decision.num_selected:
         points = ["Nothing was selected, so there is no list whose errors could be counted."]
     chosen = f"that {', '.join(['score', *beside, 'level'])} and options were chosen before any result was seen"

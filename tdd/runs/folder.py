@@ -59,6 +59,7 @@ _PARTS = {
     "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
 }
 """Kind of run -> how to get another, and the parts of its run.json beside sentences."""
+NO_VERDICT = "Whether any candidate was trained on: no verdict is given."
 WITHDRAWN = {"ktd/closed": "its false discovery rate can exceed the level (.17 at level .1 in a simulation)"}
 """Procedures that folders of earlier versions may hold and that have lost their guarantee -> the reason."""
 _PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn")
@@ -235,7 +236,9 @@ def as_it_stands(run: dict[str, Any], place: pathlib.Path) -> dict[str, Any]:
     )
     guarantee = {**decision["guarantee"], "kind": "none", "controls": "nothing: the procedure was withdrawn"}
     verdict = {**run["verdict"], "stands": False, "failed": [reason, *run["verdict"]["failed"]]}
-    return {**run, "outcome": outcome, "verdict": verdict, "decision": {**decision, "guarantee": guarantee}}
+    told = {"outcome": outcome, "verdict": verdict, "decision": {**decision, "guarantee": guarantee}}
+    # the first point tells what the level means
+    return {**run, **told, "open_points": [NO_VERDICT, *run["open_points"][1:]]}
 
 
 def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = None) -> tuple[list, list[list[str]]]:

@@ -256,7 +256,7 @@ def test_the_result_of_a_withdrawn_procedure_is_no_result(audit, tmp_path):
     shown = to_markdown(report)
     assert why in shown
     assert "run the audit with another procedure" in shown
-    for unsaid in ("is at most 20%", "Selected items", "tdd select", "prepare calibration items"):
+    for unsaid in ("is at most 20%", "The level bounds", "Selected items", "tdd select", "prepare calibration items"):
         assert unsaid not in shown
 
 

@@ -27,7 +27,7 @@ report/sections.py: caveats 1, Table 1, to_repeat 2, _SYMBOLS 6
 report/study.py: _VERDICTS 1, study_report 2, list_report 1, time_line 1, _verdict 8, _GUIDE 3, _TERMS 6
 report/tables.py: validity_report 1, _report 1
 audit/assemble.py: assemble 1, failures 1, warnings_of 6, _outcome 2, _of_set 1, _of_items 4, _open_points
-  17
+  16
 audit/blind_baseline.py: blind_baseline 1, _note 1, _long_texts 1
 audit/checks.py: resolution 8, repeated_value 1, effective_calibration_size 5, knockoff_texts 3, cut_texts 1, _some_of
   1
