@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import decimal
-import functools
 import hashlib
 import logging
 import numbers
@@ -259,16 +258,24 @@ def _hash(table: ScoreTable) -> str:
     for words in (table.ids, table.roles.tolist(), table.groups, tuple(table.scores)):
         digest.update(len(words).to_bytes(8, "little"))
         for start in range(0, len(words), _HASHED_TOGETHER):
-            some_words = words[start : start + _HASHED_TOGETHER]
-            digest.update(b"".join([_length(len(data)) + data for data in map(str.encode, some_words)]))
+            digest.update(_prefixed(words[start : start + _HASHED_TOGETHER]))
     for column in (table.labels.astype("<i8"), *(scores.astype("<f8") for scores in table.scores.values())):
         digest.update(column.tobytes())
     return digest.hexdigest()
 
 
-@functools.lru_cache(maxsize=1_024)
-def _length(length: int) -> bytes:
-    return length.to_bytes(8, "little")
+def _prefixed(words: Sequence[str]) -> bytes:
+    """Each word in UTF-8 after the number of its bytes, eight bytes little-endian."""
+    text = "".join(words)
+    encoded = words if text.isascii() else [word.encode() for word in words]
+    lengths = np.fromiter(map(len, encoded), "<u8", len(words))
+    starts = np.cumsum(lengths.astype(np.int64) + 8) - lengths.astype(np.int64) - 8
+    result = np.empty(8 * len(words) + int(lengths.sum()), np.uint8)
+    is_length = np.zeros(result.size, bool)
+    is_length[(starts[:, None] + np.arange(8)).ravel()] = True
+    result[is_length] = lengths.view(np.uint8)
+    result[~is_length] = np.frombuffer(text.encode(), np.uint8)
+    return result.tobytes()
 
 
 def _release_unused() -> None:

@@ -378,13 +378,15 @@ def simultaneous_bounds(evidence: Evidence, choices: Choices, decision: Decision
     else:
         false_in_selection = int(false[decision.selected].max(initial=0))
         item_bound = np.where(sizes > 0, np.asarray(bounds.fdp_bound), np.nan)
-    cuts = _cuts(decision, false_in_selection, dict(zip(sizes.tolist(), false.tolist(), strict=True)))
+    cuts = _cuts(decision, false_in_selection, sizes, false)
     return SimultaneousBounds(True, "", delta, cuts, int(bounds.min_true), item_bound, bounds.guarantee.source)
 
 
-def _cuts(decision: Decision, false_in_selection: int, false_by_size: Mapping[int, int]) -> tuple[Cut, ...]:
+def _cuts(decision: Decision, false_in_selection: int, sizes: np.ndarray, false: np.ndarray) -> tuple[Cut, ...]:
     """The selection, and up to four lists of the most extreme candidates, spread over their possible sizes."""
-    largest_within = {max((size for size in false_by_size if 0 < size <= limit), default=0) for limit in _SIZES}
+    possible, first = np.unique(sizes[sizes > 0], return_index=True)
+    false_by_size = dict(zip(possible.tolist(), false[sizes > 0][first].tolist(), strict=True))
+    largest_within = {int(possible[:within].max(initial=0)) for within in np.searchsorted(possible, _SIZES, "right")}
     shown = sorted(largest_within - {0, decision.num_selected})
     if len(shown) > _SHOWN:
         shown = [shown[round(i * (len(shown) - 1) / (_SHOWN - 1))] for i in range(_SHOWN)]

@@ -122,11 +122,11 @@ class StringColumn(Sequence[str]):
     def coded(self) -> tuple[list[str], np.ndarray]:
         """The different strings in the order of their first appearance, and [N] the number of each row's string."""
         chunks = self.array.dictionary_encode().unify_dictionaries().chunks
-        return chunks[0].dictionary.to_pylist(), np.concatenate([chunk.indices.to_numpy() for chunk in chunks])
+        return chunks[0].dictionary.to_pylist(), _numpy([chunk.indices for chunk in chunks], np.int32)
 
     def take(self, rows: np.ndarray) -> list[str]:
         """The strings of some rows."""
-        return self.array.take(rows).to_pylist()
+        return self.array.take(rows).to_pylist() if len(rows) else []
 
     def decimals(self) -> tuple[np.ndarray, np.ndarray]:
         """The decimal numbers: [N] float64 with the bits of Python's `float`, and [N] where the string is none.
@@ -142,9 +142,15 @@ class StringColumn(Sequence[str]):
             numbers = compute.cast(self.array, pyarrow.float64())
         except pyarrow.ArrowInvalid:
             decimal = compute.match_substring_regex(self.array, _DECIMAL)
-            numbers = compute.cast(compute.if_else(decimal, self.array, None), pyarrow.float64())
-        values = np.array(numbers.to_numpy())
+            numbers = compute.cast(compute.if_else(decimal, self.array, "nan"), pyarrow.float64())
+        values = _numpy(numbers.chunks, np.float64)
         return values, ~np.isfinite(values)
+
+
+def _numpy(chunks: Sequence[Any], dtype: type[np.generic]) -> np.ndarray:
+    """The numbers in Arrow's chunks, all of them there; Arrow's own `to_numpy` imports pandas first."""
+    parts = [np.frombuffer(chunk.buffers()[1], dtype)[chunk.offset :][: len(chunk)] for chunk in chunks if len(chunk)]
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
 def coded_words(values: Sequence[Any], word_of: Any) -> tuple[list[Any], np.ndarray]:

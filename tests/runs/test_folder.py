@@ -186,6 +186,16 @@ def test_cells_of_mixed_columns():
     assert b"".join(to_csv({"mixed": mixed})) == b'mixed\r\n1\r\n""\r\nword\r\n3\r\n0\r\n0.25\r\n'
 
 
+def test_every_float_is_written_as_python_writes_it():
+    """Half of the floats have random bits; the others are of the size of scores, where the words come from msgspec."""
+    bits = np.random.default_rng(0).integers(0, 2**64, 200_000, dtype=np.uint64)
+    exponents = np.random.default_rng(1).integers(1_000, 1_080, 100_000).astype(np.uint64) << np.uint64(52)
+    bits[::2] = (bits[::2] & np.uint64(0x800F_FFFF_FFFF_FFFF)) | exponents
+    ends = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-4, 9.999e-5, 1e16, 9999999999999998.0, 5e-324, 1.0, 1e15]
+    values = np.concatenate([bits.view(np.float64), ends])
+    assert run_folder._cells(values) == ["" if value != value else repr(value) for value in values.tolist()]
+
+
 def test_fingerprints_tell_all_values_apart():
     values = [None, math.nan, math.inf, -math.inf, 0.0, "inf", math.isqrt, len, lambda: 1, lambda: 2, {"a", "b", "c"}]
     found = [fingerprint({"option": value}) for value in values]
