@@ -311,20 +311,20 @@ def test_a_function_in_place_of_the_decoders_gets_the_weights():
 def test_every_kind_of_block_is_sliced_so(name, tokens):
     lm, params = perturbed_model(name)
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    past, bits = lm.prefix(params, tokens[:1, :3]), decoder.as_bits(lm.spec, params)
-    jax.tree.map(np.testing.assert_array_equal, lm.prefix(bits, tokens[:1, :3]), past)
-    embedded = decoder.embed(lm.spec, params, tokens[:, 3:9])
-    for before in (None, past):
-        ours, plain = (
-            jax.jit(functools.partial(of, lm.spec))(params, embedded)
-            for of in (
-                lambda *given, before=before: decoder.trunk(*given, past=before),
-                lambda *given, before=before: decoder._plain_forward(*given, before),
-            )
-        )
-        np.testing.assert_array_equal(ours, plain)
-        of_bits = jax.jit(functools.partial(decoder.trunk, lm.spec))(bits, embedded, past=before)
-        np.testing.assert_array_equal(of_bits, plain)
+    parts = tokens[:1, :3], tokens[:, 3:9]
+
+    @jax.jit
+    def sliced(params, first, rest):
+        past, embedded = lm.prefix(params, first), decoder.embed(lm.spec, params, rest)
+        return past, embedded, [decoder.trunk(lm.spec, params, embedded, past=before) for before in (None, past)]
+
+    @jax.jit
+    def plain(params, past, embedded):
+        return [decoder._plain_forward(lm.spec, params, embedded, before) for before in (None, past)]
+
+    found = sliced(params, *parts)
+    jax.tree.map(np.testing.assert_array_equal, sliced(decoder.as_bits(lm.spec, params), *parts), found)
+    jax.tree.map(np.testing.assert_array_equal, plain(params, *found[:2]), found[2])
 
 
 def test_an_id_beyond_the_vocabulary_is_nan(model):
