@@ -190,6 +190,9 @@ class LanguageModel:
         None.
       on_cpu: `(lm, params) -> params`, a form that `hidden`, `readout`, `prefix` and `hidden_after` of this `lm` take
         besides and that costs less on a CPU, of arrays on one; `params` where one of these was replaced. Or None.
+      hidden_at: `(lm, params, tokens [B, T], places [C]) -> [C, D]`, the rows of this `lm`'s `hidden` at flat places of
+        the tokens, among which are all before a place in its row, at the price of C tokens; a place B T stands for
+        none. Or None.
     """
 
     spec: Hashable
@@ -205,6 +208,9 @@ class LanguageModel:
     prefix: Callable[..., Any] | None = dataclasses.field(default=None, compare=False)
     hidden_after: Callable[[Any, Any, jax.Array], jax.Array] | None = dataclasses.field(default=None, compare=False)
     on_cpu: Callable[[LanguageModel, Any], Any] | None = dataclasses.field(default=None, compare=False)
+    hidden_at: Callable[[LanguageModel, Any, jax.Array, jax.Array], jax.Array] | None = dataclasses.field(
+        default=None, compare=False
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,6 +49,27 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
+class Places(NamedTuple):
+    """Tokens of a batch that stand in one row [1, C], without the padding of [B, T]; attention alone has rows."""
+
+    flat: jax.Array  # [C] int32, the place of each in the flattened [B, T]; B T where there is no token
+    index: jax.Array  # [B, T] int32, which of the C stands there; any where none does
+
+    @classmethod
+    def of(cls, flat: jax.Array, batch: int, length: int) -> Places:
+        """The places of tokens that stand at `flat` [C] of a batch [batch, length]."""
+        index = jnp.zeros(batch * length, jnp.int32).at[flat].set(jnp.arange(len(flat)), mode="drop")
+        return cls(flat, index.reshape(batch, length))
+
+    def in_rows(self, values: jax.Array) -> jax.Array:
+        """[1, C, ...] -> [B, T, ...]; where no token stands, those of another."""
+        return jnp.take(values[0], self.index, axis=0, mode="clip")
+
+    def in_one_row(self, values: jax.Array) -> jax.Array:
+        """[B, T, ...] -> [1, C, ...]."""
+        return jnp.take(values.reshape(-1, *values.shape[2:]), self.flat, axis=0, mode="clip")[None]
+
+
 class Noise(NamedTuple):
     """Dropout while a decoder is trained: an entry is 0 with probability p, and else divided by 1 - p.
 
@@ -82,9 +103,20 @@ def hidden(
     return trunk(spec, params, embedded, remat=remat, noise=noise).astype(readout(spec, params).dtype)
 
 
-def embed(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
-    """Rows of the embedding, [B, T, embedding width] float32, before any scale, projection or position."""
+def hidden_at(spec: DecoderSpec, params: Any, tokens: jax.Array, places: jax.Array) -> jax.Array:
+    """`hidden` of tokens [B, T] at the flat places [C]: [C, D], at the price of C tokens, not of B T.
+
+    With a token, all before it in its row must be among the places. B T stands for none: what it gets means nothing.
+    """
     check_tokens(tokens.shape, tokens.dtype, spec.max_length)
+    kept = Places.of(places, *tokens.shape)
+    embedded = embed(spec, params, kept.in_one_row(tokens), limited=False)
+    return trunk(spec, params, embedded, places=kept)[0].astype(readout(spec, params).dtype)
+
+
+def embed(spec: DecoderSpec, params: Any, tokens: jax.Array, *, limited: bool = True) -> jax.Array:
+    """Rows of the embedding, [B, T, embedding width] float32, before any scale, projection or position."""
+    check_tokens(tokens.shape, tokens.dtype, spec.max_length if limited else None)
     return jnp.take(params["embedding"]["tokens"], tokens, axis=0, mode="fill").astype(jnp.float32)
 
 
@@ -97,6 +129,7 @@ def trunk(
     remat: bool = False,
     past: PrefixCache | None = None,
     noise: Noise | None = None,
+    places: Places | None = None,
 ) -> jax.Array:
     """From the rows of the embedding to what the readout multiplies: [B, T, width] float32.
 
@@ -107,18 +140,19 @@ def trunk(
       remat: True recomputes each block in the backward pass instead of keeping its activations.
       past: Keys and values of a prefix of every row, or None.
       noise: Dropout, for training; None without.
+      places: Where the tokens of an `embedded` [1, C, width] stand in a batch; None if they are one. Not with others.
     """
     if probes is None and noise is None and not remat:
         if _stacks_are(spec, params, jnp.uint16):
-            return _plain_forward(spec, params, embedded, past, of_bits=True)
+            return _plain_forward(spec, params, embedded, past, places, of_bits=True)
         if _stacks_are(spec, params, jnp.bfloat16):
-            return _forward(spec, params, embedded, past)
+            return _forward(spec, params, embedded, past, places)
     variables, rngs, rates = {"params": params}, None, None
     if noise is not None:
         rngs, rates = {"dropout": noise.key}, (noise.stream, noise.adapted)
         variables |= {} if noise.factors is None else {_LOW_RANK: noise.factors}
     decoder = _Decoder(spec, remat=remat, dropout=rates)
-    return decoder.apply(variables, embedded, probes, past, rngs=rngs)[0]  # type: ignore[return-value]
+    return decoder.apply(variables, embedded, probes, past, places, rngs=rngs)[0]  # type: ignore[return-value]
 
 
 def as_bits(spec: DecoderSpec, params: Any) -> Any:
@@ -140,7 +174,9 @@ def _stacks_are(spec: DecoderSpec, params: Any, dtype: Any) -> bool:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _forward(spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCache | None) -> jax.Array:
+def _forward(
+    spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCache | None, places: Places | None
+) -> jax.Array:
     """`trunk` of blocks in bfloat16.
 
     XLA's CPU compiler slices no bfloat16: it would widen the weights of all layers at every call and round those of
@@ -154,14 +190,20 @@ def _forward(spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCa
         bits = jax.tree.map(lambda leaf: lax.bitcast_convert_type(leaf, jnp.uint16), stacks)
         return plain({**params, **bits}, *given, of_bits=True)
 
-    return lax.platform_dependent(params, embedded, past, cpu=of_bits, default=plain)
+    return lax.platform_dependent(params, embedded, past, places, cpu=of_bits, default=plain)
 
 
 def _plain_forward(
-    spec: DecoderSpec, params: Any, embedded: jax.Array, past: PrefixCache | None, *, of_bits: bool = False
+    spec: DecoderSpec,
+    params: Any,
+    embedded: jax.Array,
+    past: PrefixCache | None,
+    places: Places | None = None,
+    *,
+    of_bits: bool = False,
 ) -> jax.Array:
     decoder = _Decoder(spec, of_bits=of_bits)
-    return decoder.apply({"params": params}, embedded, None, past)[0]  # type: ignore[return-value]
+    return decoder.apply({"params": params}, embedded, None, past, places)[0]  # type: ignore[return-value]
 
 
 _forward.defvjp(
@@ -221,20 +263,27 @@ class _Decoder(nn.Module):
 
     @nn.compact
     def __call__(
-        self, embedded: jax.Array, probes: Mapping[str, jax.Array] | None, past: PrefixCache | None = None
+        self,
+        embedded: jax.Array,
+        probes: Mapping[str, jax.Array] | None,
+        past: PrefixCache | None = None,
+        places: Places | None = None,
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array] | None]:
         spec, dtype = self.spec, self.param_dtype
-        length, probe = embedded.shape[1], None if probes is None else probes["trunk"]
+        length = embedded.shape[1] if places is None else places.index.shape[1]
+        probe = None if probes is None else probes["trunk"]
         first = None if past is None else past.first
         stream = embedded.astype(jnp.float32) * spec.embedding_scale
         noisy, low_rank = (0.0, 0.0) if self.dropout is None else self.dropout
         if spec.embedding_width is not None:
             stream = _Dense(spec.width, dtype, bias=False, dropout=low_rank, name="embedding_in")(stream, probe)
-        stream = _Embedding(spec, dtype, name="embedding")(stream, probe, first)
+        stream = _Embedding(spec, dtype, name="embedding")(stream, probe, first, places)
         if spec.embedding_norm:
             stream = _Norm(spec.norm, dtype, name="embedding_norm")(stream, probe)
         stream = _dropped(self, stream, noisy)
         turns, kinds = _turns(spec, length, first)
+        if places is not None:
+            turns = jax.tree.map(lambda of_token: of_token[..., places.flat % length, :], turns)
 
         # prevent_cse: the scan already keeps the recomputation apart from the first computation
         block = nn.remat(_Block, prevent_cse=False) if self.remat else _Block
@@ -261,7 +310,7 @@ class _Decoder(nn.Module):
                 length=len(layers),
             )(spec, mlp, dtype, window, self.keep, self.dropout, name=name)
             of_run = jax.tree.map(operator.itemgetter(slice(layers.start, layers.stop)), of_layer)
-            stream, keys_and_values = blocks(stream, of_run, turns)
+            stream, keys_and_values = blocks(stream, of_run, (turns, places))
             kept.append(keys_and_values)
         if spec.final_norm:
             stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
@@ -294,12 +343,15 @@ class _Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, stream: jax.Array, of_layer: Mapping[str, Any], turns: tuple[jax.Array, jax.Array] | None
+        self,
+        stream: jax.Array,
+        of_layer: Mapping[str, Any],
+        of_all: tuple[tuple[jax.Array, jax.Array] | None, Places | None],
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array] | None]:
         layout, probe = self.spec.layout, of_layer["probe"]
         cache: list[jax.Array] = []
         parts = (
-            ("attention", functools.partial(self._attention, of_layer=of_layer, turns=turns, cache=cache)),
+            ("attention", functools.partial(self._attention, of_layer=of_layer, of_all=of_all, cache=cache)),
             ("mlp", functools.partial(self._mlp, probe=probe)),
         )
         given = stream
@@ -341,16 +393,20 @@ class _Block(nn.Module):
         self,
         inputs: jax.Array,
         of_layer: Mapping[str, Any],
-        turns: tuple[jax.Array, jax.Array] | None,
+        of_all: tuple[tuple[jax.Array, jax.Array] | None, Places | None],
         cache: list[jax.Array],
     ) -> jax.Array:
         attention, positions = self.spec.attention, self.spec.positions
+        turns, places = of_all
         probe, past = of_layer["probe"], of_layer["past"]
         if turns is not None and (kind := of_layer["turns"]) is not None:
             turns = turns[0][kind], turns[1][kind]
         heads = self._heads if attention.latent is None else self._latent_heads
         query, key, value = heads(inputs, probe, turns)
         cache += [key, value]
+        sinks = self._sinks(inputs, probe)
+        if places is not None:
+            query, key, value, sinks = jax.tree.map(places.in_rows, (query, key, value, sinks))
         window = self.window if of_layer["window"] is None else of_layer["window"]
         mixed = attend(
             query * of_layer["scale"],
@@ -360,9 +416,11 @@ class _Block(nn.Module):
             window=window,
             soft_cap=attention.soft_cap,
             past=past,
-            sinks=self._sinks(inputs, probe),
+            sinks=sinks,
             slopes=positions.slopes(attention.num_heads) if isinstance(positions, AlibiPositions) else None,
         )
+        if places is not None:
+            mixed = places.in_one_row(mixed)
         return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
 
     def _heads(
@@ -463,7 +521,13 @@ class _Embedding(nn.Module):
     param_dtype: Any
 
     @nn.compact
-    def __call__(self, stream: jax.Array, probe: jax.Array | None, after: int | jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self,
+        stream: jax.Array,
+        probe: jax.Array | None,
+        after: int | jax.Array | None = None,
+        places: Places | None = None,
+    ) -> jax.Array:
         spec, normal = self.spec, nn.initializers.normal(_INIT_STD)
         if self.is_initializing():
             self.param("tokens", normal, (spec.vocab_size, spec.embedded_width), self.param_dtype)
@@ -471,11 +535,12 @@ class _Embedding(nn.Module):
             return stream
         count, first = spec.positions.count, spec.positions.offset
         table = self.param("positions", normal, (count + first, spec.width), self.param_dtype)
-        if after is None:
+        if after is None and places is None:
             rows = table[first : first + stream.shape[1]].astype(jnp.float32)
         else:
-            places = first + after + jnp.arange(stream.shape[1])
-            rows = jnp.take(table, places, axis=0, mode="clip").astype(jnp.float32)
+            of_token = jnp.arange(stream.shape[1]) if places is None else places.flat % places.index.shape[1]
+            from_first = first + (0 if after is None else after)
+            rows = jnp.take(table, from_first + of_token, axis=0, mode="clip").astype(jnp.float32)
         return stream + rows if probe is None else grad_norm.add_rows(stream, rows, probe)
 
 

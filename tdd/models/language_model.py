@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.models.attention import PrefixCache
-from tdd.models.decoder import as_bits, embed, hidden, logits, readout, trunk, trunk_with_cache
+from tdd.models.decoder import as_bits, embed, hidden, hidden_at, logits, readout, trunk, trunk_with_cache
 from tdd.models.spec import DecoderSpec
 from tdd.records import GradSqNorms, LanguageModel
 from tdd.validate import InputError
@@ -36,6 +36,7 @@ def language_model(spec: DecoderSpec) -> LanguageModel:
         prefix=functools.partial(prefix, spec),
         hidden_after=functools.partial(hidden_after, spec),
         on_cpu=functools.partial(_on_cpu, spec),
+        hidden_at=functools.partial(_hidden_at, spec),
     )
 
 
@@ -44,6 +45,15 @@ def _on_cpu(spec: DecoderSpec, lm: LanguageModel, params: Any) -> Any:
     ours = language_model(spec)
     same = all(getattr(lm, name) is getattr(ours, name) for name in ("hidden", "readout", "prefix", "hidden_after"))
     return as_bits(spec, params) if same else params
+
+
+def _hidden_at(spec: DecoderSpec, lm: LanguageModel, params: Any, tokens: jax.Array, places: jax.Array) -> jax.Array:
+    """The decoder's `hidden_at`, or the rows of `hidden` where that is another function."""
+    if lm.hidden is language_model(spec).hidden:
+        return hidden_at(spec, params, tokens, places)
+    assert lm.hidden is not None
+    states = lm.hidden(params, tokens)
+    return jnp.take(states.reshape(-1, states.shape[-1]), places, axis=0, mode="clip")
 
 
 def _grad_sqnorm(spec: DecoderSpec, params: Any, tokens: jax.Array, mask: jax.Array, **options: Any) -> GradSqNorms:

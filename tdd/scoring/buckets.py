@@ -1,14 +1,15 @@
 """Rows of unequal length → batches of few fixed shapes, with little padding.
 
 Every row of tokens gets the length of its bucket; a bucket has one shape [B, T] for all passes, so that a model is
-compiled once a bucket.
+compiled once a bucket. A model that can leave out the padding of a batch, all but attention, computes C of its B T
+tokens; C belongs to the shape.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +29,14 @@ _BESIDE = 2e6
 _CALL = 16
 """A batch costs its tokens and the budget over this, however small it is."""
 _MAX_CANDIDATES = 256
+_TRIED = 4
+"""Numbers of batches that are compared."""
+_OF_ATTENTION = 1 / 8
+"""Time of a token of padding in attention alone, as a share of that of a token."""
+_GATHERING = 1.05
+"""Time of a token whose batch is taken apart for attention, as a multiple of another's."""
+_ROWS_OF_BUDGET = 2
+"""B T of a batch without padding outside attention, at most so many times the budget."""
 _ROWS_PER_CALL = 1
 """Overhead of one more batch, in rows: ties between batch sizes go to fewer batches."""
 
@@ -40,16 +49,27 @@ class Batch:
     rows: np.ndarray  # [<= size] indices of the rows of that pass
     size: int  # B, rows of the compiled shape; missing rows are padding
     length: int  # T, tokens of the compiled shape
+    capacity: int | None = None  # C, tokens that are computed outside attention; None: all B T
 
     @property
-    def shape(self) -> tuple[str, int, int]:
+    def shape(self) -> tuple[str, int, int, int]:
         """The pass and the compiled shape."""
-        return self.kind, self.size, self.length
+        return self.kind, self.size, self.length, self.num_tokens
 
     @property
     def num_tokens(self) -> int:
         """Tokens of the compiled shape, padding included."""
-        return self.size * self.length
+        return self.size * self.length if self.capacity is None else self.capacity
+
+    def num_real(self, lengths: np.ndarray) -> int:
+        """Tokens of the compiled shape that are no padding, of rows with `lengths` [R]."""
+        of_rows = lengths[self.rows]
+        return int((of_rows if self.capacity is None else computed(of_rows)).sum())
+
+
+def computed(lengths: np.ndarray) -> np.ndarray:
+    """Tokens of rows that a batch without padding computes: all but the last, after which nothing is scored."""
+    return np.maximum(lengths - 1, 1)
 
 
 def default_budget(platform: str) -> int:
@@ -93,6 +113,10 @@ def check_max_length(value: Any, of_model: int | None) -> int | None:
     return int(value)
 
 
+Shape: TypeAlias = tuple[int, int | None]
+"""Rows and tokens of the batches of a bucket: B and C."""
+
+
 def plan(
     lengths: Mapping[str, np.ndarray],
     *,
@@ -100,18 +124,20 @@ def plan(
     max_buckets: int = MAX_BUCKETS,
     price: int = PRICE,
     limit: int | None = None,
-    compiled: Mapping[int, int] | None = None,
+    compiled: Mapping[int, Shape] | None = None,
+    compact: bool = False,
 ) -> list[Batch]:
     """Batches over the rows of several passes.
 
     Args:
       lengths: Pass -> [R] tokens of each row.
-      token_budget: B T of a batch does not exceed this, unless one row alone does.
+      token_budget: The tokens of a batch do not exceed this, unless one row alone does.
       max_buckets: Most different shapes.
       price: Padded tokens that one more shape must save; no more than the rows have tokens, for the time of a row
         grows faster than its tokens.
       limit: Longest sequence the model accepts; bucket lengths never exceed it.
-      compiled: Shapes of earlier calls, length -> rows. They are taken again unless new ones cost less by a ninth.
+      compiled: Shapes of earlier calls by their lengths. They are taken again unless new ones cost less by a ninth.
+      compact: Whether the model can leave out the padding of a batch, all but attention.
 
     Returns:
       Batches pass by pass in the order of `lengths`, within a pass from long to short: what exceeds the memory shows at
@@ -119,35 +145,108 @@ def plan(
     """
     everything = np.concatenate([np.asarray(rows, np.int64) for rows in lengths.values()])
     price = min(price, max(PRICE, int(everything.sum())))
-    buckets = bucket_lengths(everything, max_buckets, price=price, limit=limit)
+    of_padding = round(price / _OF_ATTENTION) if compact else price
+    buckets = bucket_lengths(everything, max_buckets, price=of_padding, limit=limit)
     bucket_of = {kind: np.searchsorted(buckets, rows) for kind, rows in lengths.items()}
     batches = []
-    for bucket, length in enumerate(buckets):
-        counts = [int((indices == bucket).sum()) for indices in bucket_of.values()]
-        size = _rows_a_batch(counts, max(1, token_budget // int(length)))
-        for kind, indices in bucket_of.items():
-            rows = np.flatnonzero(indices == bucket)
-            rows = rows[np.argsort(-lengths[kind][rows], kind="stable")]
-            batches += [Batch(kind, rows[i : i + size], size, int(length)) for i in range(0, len(rows), size)]
+    for bucket, length in enumerate(buckets.tolist()):
+        members = {kind: np.flatnonzero(indices == bucket) for kind, indices in bucket_of.items()}
+        members = {kind: rows[np.argsort(-lengths[kind][rows], kind="stable")] for kind, rows in members.items()}
+        forms = [_in_order(members, length, token_budget)]
+        if compact:
+            forms.append(_dealt(members, lengths, length, token_budget))
+        batches += min(forms, key=lambda form: sum(_cost(batch, token_budget) for batch in form))
     order = {kind: i for i, kind in enumerate(lengths)}
     batches.sort(key=lambda batch: (order[batch.kind], -batch.length))
     if not compiled:
         return batches
-    longer = {batch.length: batch.size for batch in batches if batch.length > max(compiled)}
+    longer = {batch.length: (batch.size, batch.capacity) for batch in batches if batch.length > max(compiled)}
     again = _in_shapes(lengths, {**compiled, **longer})
-    new, old = (sum(batch.num_tokens + token_budget // _CALL for batch in found) for found in (batches, again))
+    new, old = (sum(_cost(batch, token_budget) for batch in found) for found in (batches, again))
     return again if 8 * (old + price * len(longer)) <= 9 * (new + price * len(buckets)) else batches
 
 
-def _in_shapes(lengths: Mapping[str, np.ndarray], shapes: Mapping[int, int]) -> list[Batch]:
-    """Batches of given shapes, filled from long to short: only the last of a pass has rows of padding alone."""
+def _cost(batch: Batch, token_budget: int) -> float:
+    """Time of a batch, in tokens."""
+    if batch.capacity is None:
+        return batch.num_tokens + token_budget // _CALL
+    in_attention = _OF_ATTENTION * (batch.size * batch.length - batch.capacity)
+    return _GATHERING * batch.capacity + in_attention + token_budget // _CALL
+
+
+def _in_order(members: Mapping[str, np.ndarray], length: int, token_budget: int) -> list[Batch]:
+    """Batches of neighbours, padded to the length."""
+    size = _rows_a_batch([*map(len, members.values())], max(1, token_budget // length))
+    return [
+        Batch(kind, rows[i : i + size], size, length)
+        for kind, rows in members.items()
+        for i in range(0, len(rows), size)
+    ]
+
+
+def _dealt(
+    members: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray], length: int, token_budget: int
+) -> list[Batch]:
+    """Batches with about equally many tokens, whose padding is left out: the rows are dealt out from long to short."""
+    tokens = {kind: computed(lengths[kind][rows]) for kind, rows in members.items() if len(rows)}
+    most_rows = max(1, _ROWS_OF_BUDGET * token_budget // length)
+    largest = max(tokens, key=lambda kind: int(tokens[kind].sum()))
+    most_tokens, count = max(token_budget, length), len(tokens[largest])
+    fewest = max(-(-int(tokens[largest].sum()) // most_tokens), -(-count // most_rows))
+    found: list[list[Batch]] = []
+    for number in range(fewest, count + 1):
+        size, capacity = -(-count // number), _most_dealt(tokens[largest], number)
+        capacity = min(max(-(-capacity // STEP) * STEP, length), size * length)  # every row of the bucket fits
+        if capacity > most_tokens:
+            continue
+        shape = size, length, capacity
+        batches = [one for kind, mine in tokens.items() for one in _deal(kind, members[kind], mine, shape)]
+        found.append(batches)
+        if len(found) == _TRIED:
+            break
+    return min(found, key=lambda form: sum(_cost(batch, token_budget) for batch in form))
+
+
+def _deal(kind: str, rows: np.ndarray, tokens: np.ndarray, shape: tuple[int, int, int]) -> Iterator[Batch]:
+    """Rows [R] from long to short, with their tokens [R], as few batches of a shape [B, T] with C tokens."""
+    size, length, capacity = shape
+    number = max(-(-int(tokens.sum()) // capacity), -(-len(rows) // size))
+    while _most_dealt(tokens, number) > capacity:
+        number += 1
+    hand = _hands(len(rows), number)
+    for mine in np.split(rows[np.argsort(hand, kind="stable")], np.cumsum(np.bincount(hand))[:-1]):
+        # every second row first: where the memory ends, each half of a batch has half of its tokens
+        yield Batch(kind, np.concatenate([mine[::2], mine[1::2]]), size, length, capacity)
+
+
+def _hands(count: int, number: int) -> np.ndarray:
+    """Which of a number of hands each card gets, [count], dealt to and fro."""
+    turn, place = np.divmod(np.arange(count), number)
+    return np.where(turn % 2 == 0, place, number - 1 - place)
+
+
+def _most_dealt(tokens: np.ndarray, number: int) -> int:
+    """Tokens of the hand that has most."""
+    return int(np.bincount(_hands(len(tokens), number), weights=tokens).max())
+
+
+def _in_shapes(lengths: Mapping[str, np.ndarray], shapes: Mapping[int, Shape]) -> list[Batch]:
+    """Batches of given shapes, filled from long to short; where all have padding, only the last of a pass has rows of
+    nothing else."""
     edges, batches = sorted(shapes), []
     for kind, counts in lengths.items():
         order, first = np.argsort(-counts, kind="stable"), 0
         while first < len(order):
-            length = edges[int(np.searchsorted(edges, counts[order[first]]))]
-            batches.append(Batch(kind, order[first : first + shapes[length]], shapes[length], length))
-            first += shapes[length]
+            edge = int(np.searchsorted(edges, counts[order[first]]))
+            length, (size, capacity) = edges[edge], shapes[edges[edge]]
+            if capacity is None:
+                stop = first + size
+                batches.append(Batch(kind, order[first:stop], size, length))
+            else:
+                stop = len(order) if edge == 0 else int((counts > edges[edge - 1]).sum())
+                mine = order[first:stop]
+                batches += _deal(kind, mine, computed(counts[mine]), (size, length, capacity))
+            first = stop
     return batches
 
 

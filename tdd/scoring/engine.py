@@ -161,10 +161,8 @@ class BatchRunner:
         size = max(1, batch.size >> self.halvings)
         most = max(len(entry.rows) for _, entry in group)
         try:
-            return [
-                self.program.start(self._pieces(group, first, size), size, batch.length, rows, self.halvings)
-                for first in range(0, most, size)
-            ]
+            given = size, batch.length, rows, self.halvings, *(() if batch.capacity is None else (batch.capacity,))
+            return [self.program.start(self._pieces(group, first, size), *given) for first in range(0, most, size)]
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
             if is_memory_error(error) and size > 1:
                 return None

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tdd.runs.shards import Shard
-from tdd.scoring.buckets import Batch, bucket_price, gradient_budget, most_buckets, plan
+from tdd.scoring.buckets import Batch, Shape, bucket_price, gradient_budget, most_buckets, plan
 from tdd.scoring.devices import Devices
 from tdd.scoring.inputs import DistinctRows, Model, PassInput, is_gradient
 from tdd.scoring.store import ScoreStore
@@ -56,7 +56,7 @@ class ScorePlan:
         """SHA-256 of the batches."""
         digest = hashlib.sha256()
         for batch in self.batches:
-            digest.update(f"{batch.kind} {batch.size} {batch.length} {batch.rows.tolist()}".encode())
+            digest.update(f"{batch.kind} {batch.size} {batch.length} {batch.num_tokens} {batch.rows.tolist()}".encode())
         return digest.hexdigest()
 
 
@@ -79,10 +79,13 @@ class Planner:
     ) -> None:
         self._devices, self._budget, self._store, self._alone = devices, budget, store, alone
         self._prices = {name: bucket_price(model.num_parameters(), devices.platform) for name, model in models.items()}
+        # where it was measured
+        of_places = {name for name, model in models.items() if model.lm.hidden_at is not None}
+        self._compact = of_places if devices.platform == "cpu" else set()
         self._prints: dict[str, str] = {}
         if store is not None:
             self._prints = {name: fingerprint(model.lm.spec, model.parameters()) for name, model in models.items()}
-        self._compiled: dict[_Programs, dict[int, int]] = {}
+        self._compiled: dict[_Programs, dict[int, Shape]] = {}
         self._planned: dict[tuple[Namespace, tuple[str, ...]], set[bytes]] = {}
 
     def plan(self, inputs: Mapping[str, PassInput], distinct: DistinctRows, share: float = 1.0) -> ScorePlan:
@@ -158,18 +161,23 @@ class Planner:
         waste."""
         most = most_buckets(self._devices.platform)
         prices = {name: max(1, round(share * self._prices[one.model])) for name, one in inputs.items()}
-        planned = [_batches(inputs, masks, self._budget, most, prices, self._compiled) for masks in plans]
+        programs = {
+            name: (
+                is_gradient(name),
+                one.limit,
+                one.model in self._compact and one.prefix is None and not is_gradient(name),
+            )
+            for name, one in inputs.items()
+        }
+        planned = [_batches(inputs, masks, self._budget, most, prices, programs, self._compiled) for masks in plans]
         for batch in itertools.chain(*planned[:1]):
-            self._compiled.setdefault(_programs(inputs, batch.kind), {})[batch.length] = batch.size
+            self._compiled.setdefault(programs[batch.kind], {})[batch.length] = batch.size, batch.capacity
         return [*itertools.chain(*planned)]
 
 
-_Programs: TypeAlias = tuple[bool, int | None]
-
-
-def _programs(inputs: Mapping[str, PassInput], name: str) -> _Programs:
-    """What passes that share programs have in common: whether they are for gradients, and the longest row."""
-    return is_gradient(name), inputs[name].limit
+_Programs: TypeAlias = tuple[bool, int | None, bool]
+"""What passes that share programs have in common: whether they are for gradients, the longest row, and whether padding
+is left out."""
 
 
 def _batches(
@@ -178,7 +186,8 @@ def _batches(
     budget: int,
     max_buckets: int,
     prices: Mapping[str, int],
-    compiled: Mapping[_Programs, Mapping[int, int]],
+    programs: Mapping[str, _Programs],
+    compiled: Mapping[_Programs, Mapping[int, Shape]],
 ) -> list[Batch]:
     """Batches of the chosen rows of all passes; passes whose models accept the same length share their shapes, and so
     programs."""
@@ -186,17 +195,18 @@ def _batches(
     lengths = {name: inputs[name].rows.lengths[mine] for name, mine in rows.items()}
     together: dict[_Programs, list[str]] = {}
     for name in rows:
-        together.setdefault(_programs(inputs, name), []).append(name)
+        together.setdefault(programs[name], []).append(name)
     batches = [
         dataclasses.replace(batch, rows=rows[batch.kind][batch.rows])
-        for (gradient, limit), names in together.items()
+        for (gradient, limit, compact), names in together.items()
         for batch in plan(
             {name: lengths[name] for name in names},
             token_budget=gradient_budget(budget) if gradient else budget,
             max_buckets=max_buckets,
             price=min(prices[name] for name in names),
             limit=limit,
-            compiled=compiled.get((gradient, limit)),
+            compiled=compiled.get((gradient, limit, compact)),
+            compact=compact,
         )
     ]
     return sorted(batches, key=lambda batch: [*rows].index(batch.kind))

@@ -86,7 +86,7 @@ class SuffixProgram(TokenProgram):
         self._cache = _prefix(self.lm, self.devices, self.params, tokens, counts)
         self._prefix = prefix.tobytes()
 
-    def _hidden(self, tokens: Any, positions: Any) -> jax.Array:
+    def _hidden(self, tokens: Any, positions: Any, places: Any = None) -> jax.Array:
         return _trunk(self.lm, self.devices, self.params, self._cache, tokens, positions)
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import LanguageModel
+from tdd.scoring.buckets import STEP
 from tdd.scoring.devices import Devices
 from tdd.scoring.scores.parts import orders_of
 from tdd.scoring.token_stats import Tiling, model_statistics, trunk_rows, wanted_statistics
@@ -44,19 +45,32 @@ class Rows:
         return np.array([self.windows[row].stop - self.windows[row].first_target for row in rows], np.int64)
 
 
-def _lay_out(piece: np.ndarray, size: int, length: int, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tokens [size, length], the flat positions whose next token is scored, and these next tokens; row after row."""
+class _Laid(NamedTuple):
+    """A piece of rows, row after row."""
+
+    tokens: np.ndarray  # [size, length]
+    positions: np.ndarray  # flat positions whose next token is scored
+    targets: np.ndarray  # these next tokens
+    places: np.ndarray  # flat positions of all tokens but the last of each row
+    scored: np.ndarray  # which of the places are positions
+
+
+def _lay_out(piece: np.ndarray, size: int, length: int, rows: Rows) -> _Laid:
     num_before = len(rows.before)
     tokens = np.zeros((size, length), np.int32)
     tokens[: len(piece), :num_before] = rows.before
-    positions, targets = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    nothing = np.zeros(0, np.int32)
+    positions, targets, places, scored, num_places = [nothing], [nothing], [nothing], [nothing], 0
     for i, row in enumerate(piece):
         window, text = rows.windows[row], rows.tokens[int(rows.text[row])]
         tokens[i, num_before : num_before + window.stop - window.start] = text[window.start : window.stop]
         offset = i * length + num_before - window.start - 1
         positions.append(np.arange(offset + window.first_target, offset + window.stop, dtype=np.int32))
         targets.append(text[window.first_target : window.stop])
-    return tokens, np.concatenate(positions), np.concatenate(targets)
+        places.append(np.arange(i * length, offset + window.stop, dtype=np.int32))
+        scored.append(positions[-1] - i * length + num_places)
+        num_places += len(places[-1])
+    return _Laid(tokens, *map(np.concatenate, (positions, targets, places, scored)))
 
 
 class TokenProgram:
@@ -69,24 +83,40 @@ class TokenProgram:
         self.lm, self.params, self.devices = lm, params, devices
         self.capacity, self.tile = capacity, tile
 
-    def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
+    def start(
+        self,
+        pieces: Sequence[np.ndarray],
+        size: int,
+        length: int,
+        rows: Rows,
+        halvings: int,
+        num_places: int | None = None,
+    ) -> Any:
         """Begin to compute a piece of rows on each device, padded to [size, length].
 
-        `halvings` memory errors have halved the batch, and halve the head's tiles.
+        `halvings` memory errors have halved the batch, and halve the head's tiles. Where `num_places` is given, so many
+        of the size · length tokens are computed outside attention, or as many as a halved batch has.
         """
-        tokens, positions, targets = zip(*(_lay_out(piece, size, length, rows) for piece in pieces), strict=True)
+        laid = [_lay_out(piece, size, length, rows) for piece in pieces]
+        tokens, positions, targets, places, scored = zip(*laid, strict=True)
         tile = self.tile._replace(chunk=max(1, self.tile.chunk >> halvings))
         put = self.devices.put
         if self.lm.hidden is None or self.lm.readout is None:
-            place, scored = np.zeros((2, len(pieces), size * length), np.int32)
+            following, counted = np.zeros((2, len(pieces), size * length), np.int32)
             for i, (position, target) in enumerate(zip(positions, targets, strict=True)):
-                place[i, position], scored[i, position] = target, 1
-            arrays = put(tokens), put([*place]), put([*scored])
+                following[i, position], counted[i, position] = target, 1
+            arrays = put(tokens), put([*following]), put([*counted])
             others = tuple(orders_of(rows.statistics).items())
             return _from_logits(self.lm, self.devices, self.params, *arrays, tile=tile, others=others), positions
-        capacity = max(self.capacity >> halvings, size * length)
+        if num_places is not None and halvings:
+            num_places = max(1, -(-max(map(len, places)) // STEP)) * STEP
+        capacity = max(self.capacity >> halvings, size * length if num_places is None else num_places)
         capacity = -(-capacity // tile.chunk) * tile.chunk
-        hidden = self._hidden(put(tokens), put([padded(p, capacity) for p in positions]))
+        if num_places is None:
+            hidden = self._hidden(put(tokens), put([padded(p, capacity) for p in positions]))
+        else:
+            kept = put([padded(p, num_places, size * length) for p in places])
+            hidden = self._hidden(put(tokens), put([padded(p, capacity) for p in scored]), kept)
         counts = put([np.int32(len(target)) for target in targets])
         following = put([padded(target, capacity) for target in targets])
         num_rows = self._num_rows(max(map(len, targets)), capacity, tile)
@@ -109,9 +139,9 @@ class TokenProgram:
             for device, place in enumerate(places)
         ]
 
-    def _hidden(self, tokens: Any, positions: Any) -> jax.Array:
-        """Hidden states at flat positions, on every device."""
-        return _trunk(self.lm, self.devices, self.params, tokens, positions)
+    def _hidden(self, tokens: Any, positions: Any, places: Any = None) -> jax.Array:
+        """Hidden states at flat positions of the tokens, or at positions of those at the places; on every device."""
+        return _trunk(self.lm, self.devices, self.params, tokens, positions, places)
 
 
 class GradientProgram:
@@ -120,13 +150,21 @@ class GradientProgram:
     def __init__(self, lm: LanguageModel, params: Any, devices: Devices) -> None:
         self.lm, self.params, self.devices = lm, params, devices
 
-    def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
-        """See `TokenProgram`."""
+    def start(
+        self,
+        pieces: Sequence[np.ndarray],
+        size: int,
+        length: int,
+        rows: Rows,
+        halvings: int,
+        num_places: int | None = None,
+    ) -> Any:
+        """See `TokenProgram`; padding is not left out."""
         laid = [_lay_out(piece, size, length, rows) for piece in pieces]
         masks = np.zeros((len(pieces), size * length), bool)
-        for mask, (_, positions, _) in zip(masks, laid, strict=True):
-            mask[positions + 1] = True  # the token after a position is the target
-        tokens = self.devices.put([tokens for tokens, _, _ in laid])
+        for mask, one in zip(masks, laid, strict=True):
+            mask[one.positions + 1] = True  # the token after a position is the target
+        tokens = self.devices.put([one.tokens for one in laid])
         mask = self.devices.put([*masks.reshape(-1, size, length)])
         return _norms(self.lm, self.devices, self.params, tokens, mask), [len(piece) for piece in pieces]
 
@@ -139,17 +177,30 @@ class GradientProgram:
 PassProgram: TypeAlias = TokenProgram | GradientProgram
 
 
-def padded(values: np.ndarray, size: int) -> np.ndarray:
-    """Zeros behind the values, up to `size`."""
-    return np.pad(values, (0, size - len(values)))
+def padded(values: np.ndarray, size: int, behind: int = 0) -> np.ndarray:
+    """Zeros, or another number, behind the values, up to `size`."""
+    return np.pad(values, (0, size - len(values)), constant_values=behind)
 
 
 _plain = functools.partial(jax.jit, static_argnames=("lm", "devices"))
 
 
 @_plain
-def _trunk(lm: LanguageModel, devices: Devices, params: Any, tokens: jax.Array, positions: jax.Array) -> jax.Array:
-    return devices.each(functools.partial(trunk_rows, lm), params, tokens, positions)
+def _trunk(
+    lm: LanguageModel,
+    devices: Devices,
+    params: Any,
+    tokens: jax.Array,
+    positions: jax.Array,
+    places: jax.Array | None = None,
+) -> jax.Array:
+    def at_places(params: Any, tokens: jax.Array, positions: jax.Array, places: jax.Array) -> jax.Array:
+        assert lm.hidden_at is not None
+        return jnp.take(lm.hidden_at(lm, params, tokens, places), positions, axis=0, mode="clip")
+
+    if places is None:
+        return devices.each(functools.partial(trunk_rows, lm), params, tokens, positions)
+    return devices.each(at_places, params, tokens, positions, places)
 
 
 @functools.partial(jax.jit, static_argnames=("lm", "devices", "tile", "wanted", "num_rows"))

@@ -143,7 +143,7 @@ class BlockScores(NamedTuple):
     columns: Mapping[tuple[str, str], np.ndarray]
     differs: frozenset[str]  # passes of other models whose tokens are not those of the scored model
     prepends_bos: bool  # as in `Encoded`
-    shapes: frozenset[tuple[str, int, int]]  # shapes of the batches, after the name of the pass
+    shapes: frozenset[tuple[str, int, int, int]]  # shapes of the batches, after the name of the pass
     # how many windows, texts that were cut, rows that were stored before, tokens that were computed, and tokens that
     # were not padding: windows, truncated, stored, computed, real
     counts: collections.Counter[str]
@@ -264,7 +264,7 @@ class ScoreRun:
         """What is kept of the block; `columns` of their turns replace those of models whose turn comes later."""
         text, real = self.inputs[OWN].encoded, 0
         for batch in plan.batches:
-            real += int(self.inputs[batch.kind].rows.lengths[batch.rows].sum())
+            real += batch.num_real(self.inputs[batch.kind].rows.lengths)
         counts = {
             "windows": len(self.inputs[OWN].rows.windows),
             "truncated": sum(map(operator.ne, map(len, text.kept), map(len, self.turn.texts.texts))),

@@ -314,4 +314,4 @@ def _provenance(
 
 def _shapes(whole: BlockScores, *, gradient: bool) -> list[tuple[int, int]]:
     """The shapes of the batches, of those with gradients or of the others."""
-    return sorted({(size, length) for kind, size, length in whole.shapes if is_gradient(kind) == gradient})
+    return sorted({(size, length) for kind, size, length, _ in whole.shapes if is_gradient(kind) == gradient})

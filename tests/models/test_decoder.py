@@ -327,6 +327,22 @@ def test_every_kind_of_block_is_sliced_so(name, tokens):
     jax.tree.map(np.testing.assert_array_equal, plain(params, *found[:2]), found[2])
 
 
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in ("gpt2", "llama", "bloom") else pytest.mark.slow("grid")) for n in SPECS],
+)
+def test_hidden_at_places_is_hidden(name):
+    """Of the first tokens of rows, with room behind the last of them; the rest of a row may hold anything."""
+    lm, params = perturbed_model(name)
+    tokens, kept = np.random.default_rng(1).integers(0, 40, (4, 12)).astype(np.int32), [12, 5, 9, 1]
+    places = np.concatenate([12 * i + np.arange(count) for i, count in enumerate(kept)])
+    room = np.pad(places, (0, 5), constant_values=tokens.size).astype(np.int32)
+    found = jax.jit(functools.partial(lm.hidden_at, lm))(params, tokens, room)[: len(places)]
+    expected = np.asarray(compiled_hidden(lm.spec, params, tokens)).reshape(48, -1)[places]
+    rounding.assert_close(found, expected, roundings=2 * roundings(lm.spec, 12), scale=np.abs(expected).max())
+    assert found.shape == (27, expected.shape[1])
+
+
 def test_an_id_beyond_the_vocabulary_is_nan(model):
     lm, params = model
     logits = np.asarray(compiled_logits(lm.spec, params, np.asarray([[1, 40, 2], [1, 2, 3]], np.int32)))

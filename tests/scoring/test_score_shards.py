@@ -59,7 +59,7 @@ def rows(monkeypatch):
 
 
 def score(model, texts=TEXTS, scores=SCORES, **options):
-    return tdd.score(model, texts, scores, **{"token_budget": 256, "progress": False, **options})
+    return tdd.score(model, texts, scores, **{"token_budget": 140, "progress": False, **options})
 
 
 def bits(scores):
