@@ -16,6 +16,7 @@ from tdd.scoring.scores.parts import orders_of, padded_stats
 from tdd.scoring.scores.score import OWN, Score, as_scores, check_no_fields, fields_of, finished, given_by_name
 from tdd.texts import load_texts
 from tdd.validate import InputError, some
+from tdd.validate.settings import in_own_settings
 
 PER_BYTE = "loss_per_byte"
 """Minus the sum of the log-probabilities over the UTF-8 bytes of the text: the score that sums suffice for."""
@@ -27,6 +28,7 @@ _OF_SUMS = (PER_BYTE, CHOICE)
 _ROWS = 512
 
 
+@in_own_settings()
 def score_log_probs(
     source: Any,
     scores: Scoring = ("loss", "min_k"),

@@ -21,10 +21,12 @@ from tdd.records import Evidence
 from tdd.runs.folder import Audit, fingerprint, open_run_folder, plain
 from tdd.tables import Role, RoleOptions, ScoreTable, load_score_table
 from tdd.validate import InputError, as_names
+from tdd.validate.settings import in_own_settings
 
 _ROLES: tuple[Role, ...] = ("candidate", "calibration", "member", "nonmember")
 
 
+@in_own_settings()
 def select(
     table: Any,
     *,

@@ -7,6 +7,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -53,6 +54,7 @@ GUARANTEE_ROWS = [
                 "items that are not leaked and references are exchangeable at every look",
                 "the score, the steps of the looks and their number were fixed before any score was seen",
                 "the training does not react to the evidence, except by stopping",
+                "over the data and the draws of the bounds, which the seed and the look make (tdd.fdp_bounds)",
             ),
             "finite-sample",
             "tdd.fdp_bounds, each look at its share of alpha; Gazin, Blanchard & Roquain (2024)",
@@ -109,7 +111,8 @@ class Leak:
             )
         if self.items:
             sentences.append(
-                f"{len(self.items)} items are named; if the assumptions hold, at most {self.num_false} of them wrongly."
+                f"{len(self.items)} item{'s are' if len(self.items) > 1 else ' is'} named; if the assumptions hold, at "
+                f"most {self.num_false} of them wrongly (confidence {self.confidence:.0%})."
             )
         return " ".join(sentences)
 
@@ -232,7 +235,8 @@ class Contamination(Probe):
         delta = self.alpha * float(spending(look, self.num_looks) - spending(look - 1, self.num_looks))
         num_draws = max(999, math.ceil(4 / delta))
         if num_draws * (len(suspects) + len(references)) <= _MOST_DRAWN:
-            key = arrays.key_of_seed(self.options.seed)
+            # other draws at every look: what the draws of one make more likely, those of another do not
+            key = jax.random.fold_in(arrays.key_of_seed(self.options.seed), look)
             drawn = fdp_bounds(references, suspects, null="nonmember", delta=delta, num_draws=num_draws, key=key)
             return int(drawn.of(flagged).false_bound) + unknown, int(drawn.min_members)
         p_values = np.asarray(result.p_values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import pathlib
 import time
@@ -148,6 +149,8 @@ class Probe(AlarmHistory):
         self.name, self.options = str(name), chosen
         self.alpha, self.every, self.num_looks = chosen.alpha, chosen.every, chosen.num_looks
         check_reachable(m, n, chosen.num_draws, self.alpha, num_looks=self.num_looks)
+        # not the default of this machine: a state goes on where another machine takes other micro-batches
+        self._identified = dataclasses.replace(chosen, token_budget=how.budget("cpu"))
         self.identify(())
         rows = [row for role in self.roles.values() for row in role.tokens]
         largest = max(int(row.max()) for row in rows)
@@ -166,7 +169,7 @@ class Probe(AlarmHistory):
     def identify(self, checkpoints: Sequence[Mapping[str, Any]]) -> None:
         """Name the checkpoints of the looks beforehand, with "name", "revision" and "sha256": they identify the run."""
         self.checkpoints = tuple(checkpoints)
-        self.fingerprint = folders.fingerprint(self.options, self.roles, self.checkpoints)
+        self.fingerprint = folders.fingerprint(self._identified, self.roles, self.checkpoints)
 
     @in_own_settings()
     def evaluate(self, params: Any) -> ProbeResult:
@@ -349,8 +352,13 @@ def _split(run: Run | None, options: Mapping[str, Any]) -> tuple[Run, dict[str, 
 
 def _on_host(tree: Any) -> Any:
     """The arrays as NumPy's, also those of which other processes hold a part."""
-    whole = jax.tree.map(lambda x: x if x.is_fully_addressable or x.is_fully_replicated else everywhere(x), tree)
-    return jax.device_get(whole)
+
+    def whole(x: Any) -> Any:
+        if not isinstance(x, jax.Array) or x.is_fully_addressable or x.is_fully_replicated:  # not under `disable_jit`
+            return x
+        return everywhere(x)
+
+    return jax.device_get(jax.tree.map(whole, tree))
 
 
 _evaluate = jax.jit(Program.__call__, static_argnums=0)

@@ -116,6 +116,11 @@ def as_language_model(model: Any, max_length: int | None) -> LanguageModel:
             f"lm is the flax module {type(model).__name__} itself; pass tdd.from_linen(module, vocab_size=V), or the "
             "first of what tdd.from_nnx(module, vocab_size=V) returns"
         )
+    if any(kind.__name__ == "Module" and kind.__module__.startswith("equinox.") for kind in type(model).__mro__):
+        raise InputError(
+            f"lm is the Equinox module {type(model).__name__} itself; pass the first of what "
+            "tdd.from_equinox(module, vocab_size=V) returns"
+        )
     if not callable(model):
         raise InputError(
             f"lm is {type(model).__name__}; pass a LanguageModel (tdd.load, tdd.from_linen, tdd.from_nnx, ...) or a "

@@ -17,6 +17,7 @@ from tdd.procedures.calls import exact_fraction, operand, tracing
 from tdd.records import Guarantee, pytree
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
+from tdd.validate.settings import in_own_settings
 
 _MAX_ITEMS = 2**18 - 1
 _MAX_LABELS = 2**32  # bytes of the table of labellings
@@ -31,6 +32,7 @@ GUARANTEE = Guarantee.finite_sample(
         "the suspects is a uniformly random choice: suspects and references are of one kind, chosen and prepared alike",
         "the looks and the horizon were fixed before any score was seen",
         "the training does not react to the evidence, except by stopping",
+        "the rate is that over the data and the relabellings that the seed draws; one seed for all data has its own",
     ),
     "slots of exchangeable trajectories (tdd.kernels.trajectories.advance); spending after Lan & DeMets (1983)",
 )
@@ -62,6 +64,7 @@ class TrajectoryResult:
     guarantee: Guarantee
 
 
+@in_own_settings()
 def trajectory_test(
     scores: Any,
     is_suspect: Any,

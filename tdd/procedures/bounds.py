@@ -30,6 +30,7 @@ from tdd.procedures.calls import (
 from tdd.procedures.fdp_template import template_for
 from tdd.records import Guarantee, Null, Selection, pytree
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _ONE_SCORE = (
     "the null holds for every calibration item",
@@ -144,6 +145,7 @@ class FdpBounds:
         return _of_set(rank, false_bound, self.max_nulls, self.num_tests, self.num_calibration, selected)
 
 
+@in_own_settings()
 def fdp_bounds(
     calibration: Any,
     scores: Any,
@@ -220,6 +222,7 @@ def _of_sizes(bounds: FdpBounds, n: int, m: int) -> FdpBounds:
     )
 
 
+@in_own_settings()
 def fdp_bounds_of_ranks(
     ranks: Any,
     num_calibration: int,
@@ -264,6 +267,7 @@ def fdp_bounds_of_selection(selection: Selection, **draws: Any) -> FdpBounds:
     return fdp_bounds_of_ranks(rank, n, null=selection.null, mask=tested, **draws)
 
 
+@in_own_settings()
 def dkw_fdp_bounds(
     p_values: Any,
     thresholds: Any = None,

@@ -27,6 +27,7 @@ from tdd.procedures.p_values import as_labels, label_indices
 from tdd.procedures.ptdi import FURTHER, ptdi
 from tdd.records import CLUSTER_UNITS, ClusterSelection, Guarantee, Selection
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _NONMEMBERS = "the calibration clusters are non-members of the training data as a whole"
 _ITEMS_FREE = "are exchangeable, their sizes included; nothing is assumed about items within a cluster"
@@ -112,6 +113,7 @@ class UnitOptions(TypedDict, total=False):
     sizes: Literal["informative", "uninformative"]
 
 
+@in_own_settings()
 def cluster_ptdi(
     calibration: Any,
     scores: Any,

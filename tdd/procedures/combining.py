@@ -15,6 +15,7 @@ from tdd.kernels.combine import Combined
 from tdd.procedures.calls import in_own_precision
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 Method = Literal[
     "cauchy",
@@ -68,6 +69,7 @@ GUARANTEE_ROWS = [("tdd.combine_p_values", f'method="{name}"', guarantee) for na
 _WEIGHTED = ("cauchy", "truncated_cauchy", "stouffer")
 
 
+@in_own_settings()
 def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis: int = -1) -> Combined:
     """Combine K p-values of the same null hypothesis into one; see `tdd.kernels.combine` and `merge`.
 

@@ -24,6 +24,7 @@ from tdd.procedures.procedure import WithOption, check_options, masks
 from tdd.procedures.testing import bh
 from tdd.records import Evidence, Guarantee, Null, Selection
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _DRAWN = ("calibration scores and null test scores are independent draws from one distribution", CHOSEN_BEFOREHAND)
 _GIVEN_CALIBRATION = "P(p <= t | calibration) <= t for all t, with probability 1 - delta over the calibration sample"
@@ -110,6 +111,7 @@ class ConditionalBH(WithOption):
         return {"rule": self.rule, **({} if self.delta == ConditionalBH.delta else {"calibration_delta": self.delta})}
 
 
+@in_own_settings()
 def calibration_conditional_p_values(
     calibration: Any,
     scores: Any,

@@ -14,6 +14,7 @@ from tdd.kernels.evalues import EStepUp
 from tdd.procedures.calls import in_own_precision, key_of, level_operand, narrowed, order_preserving
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _SUM = "in expectation, whatever the dependence between them; a mean of at most 1 each suffices"
 _CLOSED = "Xu, Solari, Fischer, de Heide, Ramdas & Goeman (2025)"
@@ -40,6 +41,7 @@ GUARANTEES: dict[str, Guarantee] = {
 GUARANTEE_ROWS = [(f"tdd.{name}", "", guarantee) for name, guarantee in GUARANTEES.items()]
 
 
+@in_own_settings()
 def e_bh(e_values: Any, alpha: Any, *, mask: Any = None, key: jax.Array | None = None) -> EStepUp:
     """e-BH on checked e-values: k* = max{k: e_(k) >= m/(alpha·k)}, reject e_j >= m/(alpha·k*), nothing if no k
     qualifies.
@@ -78,6 +80,7 @@ def drawn_uniform(key: jax.Array) -> jax.Array:
     return 1 - jax.random.uniform(key)
 
 
+@in_own_settings()
 def closed_e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
     """Closed e-BH on checked e-values: rejects whatever `e_bh` rejects, often more; it needs a stronger assumption.
 
@@ -119,6 +122,7 @@ _e_bh = jax.jit(evalues.e_bh)
 _closed_e_bh = jax.jit(evalues.closed_e_bh)
 
 
+@in_own_settings()
 def conformal_e_values(
     calibration: Any,
     scores: Any,

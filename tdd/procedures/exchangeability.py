@@ -22,6 +22,7 @@ from tdd.kernels import betting, permutation, randomization, rank_sum, student
 from tdd.procedures.calls import key_of, operand, tracing
 from tdd.records import Difference, Guarantee, TestResult, pytree
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 TestName = Literal["combined", "rank_sum", "exact", "t", "permutation"]
 TESTS = ("combined", "rank_sum", "exact", "t", "permutation")
@@ -106,6 +107,7 @@ class ExchangeabilityResult(TestResult):
     log_smallest_p: jax.Array
 
 
+@in_own_settings()
 def exchangeability(
     canonical: Any,
     shuffled: Any,

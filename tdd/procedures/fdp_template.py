@@ -14,12 +14,14 @@ from tdd.kernels import lattice, null_paths
 from tdd.kernels.fdp_bounds import Template, calibrate, grids, place_of
 from tdd.procedures.calls import level_operand, tracing
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 LARGE = 2_048
 """Calibration scores or items up to which the template is computed; beyond, the host draws."""
 _TOGETHER = 256  # draws whose counts fit a core's cache
 
 
+@in_own_settings()
 def fdp_template(
     num_calibration: int, num_tests: int, *, key: jax.Array, delta: Any = 0.05, num_draws: int = 1_919
 ) -> Template:

@@ -32,6 +32,7 @@ from tdd.procedures.calls import (
 from tdd.procedures.procedure import Procedure, WithOption, check_options, least_calibration_by_rank, masks
 from tdd.records import Difference, Evidence, Guarantee, JointSelection, Selection
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 Rule = Literal["bh", "storey", "by"]
 RULES = ("bh", "storey", "by")
@@ -120,6 +121,7 @@ DIFFERENCES = [
 ]  # fmt: skip
 
 
+@in_own_settings()
 def jmcs(
     calibration: Any,
     scores: Any,
@@ -187,6 +189,7 @@ def jmcs(
     return first_items(selection, np.shape(scores)[1])
 
 
+@in_own_settings()
 def jecs(
     calibration: Any,
     scores: Any,
@@ -296,7 +299,7 @@ def _warn_if_few(num_calibration: int, num_tests: int) -> None:
             f"items for {num_tests} candidates it may exceed alpha by half. jmcs holds in finite samples, with "
             'rule="storey" where most candidates are clean',
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,  # the caller of `jecs`, behind its decorator
         )
 
 

@@ -11,6 +11,7 @@ from tdd.procedures.calls import in_own_precision, level_operand
 from tdd.procedures.knockoff_symmetry import PAIRS
 from tdd.records import Guarantee, pytree
 from tdd.validate import arrays
+from tdd.validate.settings import in_own_settings
 
 _GUARANTEE = Guarantee.finite_sample(
     "P(some cut has FDP above its bound) <= delta",
@@ -45,6 +46,7 @@ class KnockoffFdpBounds:
     guarantee: Guarantee
 
 
+@in_own_settings()
 def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) -> KnockoffFdpBounds:
     """Bounds on the false discovery proportion of {W >= t}, for all t > 0 at once (Katsevich & Ramdas 2020, theorem 2).
 

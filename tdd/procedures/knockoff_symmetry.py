@@ -16,6 +16,7 @@ from tdd.kernels.knockoff_symmetry import Tails
 from tdd.procedures.calls import CHOSEN_BEFOREHAND, in_own_precision, level_operand, operand
 from tdd.records import Guarantee, TestResult
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _LIKE = "the knockoffs were not written by the audited model, and are prepared and scored like the originals"
 PAIRS = (
@@ -47,6 +48,7 @@ GUARANTEES: dict[str, Guarantee] = {
 GUARANTEE_ROWS = [("tdd.knockoff_symmetry", f'test="{name}"', guarantee) for name, guarantee in GUARANTEES.items()]
 
 
+@in_own_settings()
 def knockoff_symmetry(
     original: Any,
     knockoffs: Any,

@@ -31,6 +31,7 @@ from tdd.procedures.knockoff_symmetry import COPIES, PAIRS, as_scores_with_knock
 from tdd.procedures.procedure import WithOption, masks, min_selections_by_rank
 from tdd.records import Difference, Evidence, Guarantee, KnockoffSelection, Selection
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 Rule = Literal["multi", "derandomized", "conformal", "ktd"]
 RULES = ("multi", "derandomized", "conformal", "ktd")
@@ -108,6 +109,7 @@ DIFFERENCES = [
 ]  # fmt: skip
 
 
+@in_own_settings()
 def ktd(
     original: Any,
     knockoffs: Any,
@@ -452,8 +454,9 @@ class KTD(WithOption):
 
     def bounds(self, evidence: Evidence, selection: Selection, *, delta: float, **draws: Any) -> Any:  # noqa: D102
         if self.rule == "conformal":
-            calibration = evidence.calibration - evidence.calibration_knockoffs.mean(axis=1)
-            scores = evidence.scores - evidence.knockoffs.mean(axis=1)
+            roles = (evidence.calibration, evidence.calibration_knockoffs), (evidence.scores, evidence.knockoffs)
+            # W to the bit, so that ties are those of the selection
+            calibration, scores = (in_own_precision(lambda both: -knockoff.w_statistics(*both), role) for role in roles)
             return fdp_bounds(calibration, scores, null="nonmember", delta=delta, **masks(evidence), **draws)
         if evidence.knockoffs.shape[1] == 1 and self.rule in ("ktd", "multi"):
             assert isinstance(selection, KnockoffSelection)

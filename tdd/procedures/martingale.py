@@ -15,6 +15,7 @@ from tdd.kernels.martingale import BETS, Bet, Martingale
 from tdd.procedures.calls import as_floating, operand, order_preserving
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _MAX_WINDOW = 10**7
 
@@ -52,6 +53,7 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
 ]
 
 
+@in_own_settings()
 def online_conformal_p_values(
     scores: Any,
     *,
@@ -111,6 +113,7 @@ def online_conformal_p_values(
 _p_values = jax.jit(online_conformal.p_values, static_argnames=("null", "window"))
 
 
+@in_own_settings()
 def conformal_martingale(p_values: Any, *, bet: Bet = "any_start", log: bool = False, mask: Any = None) -> Martingale:
     """Evidence against a stream of p-values, by betting on small ones; it may be watched and stopped at any time.
 
@@ -148,6 +151,7 @@ def conformal_martingale(p_values: Any, *, bet: Bet = "any_start", log: bool = F
 _martingale = jax.jit(martingale.conformal_martingale, static_argnames="bet")
 
 
+@in_own_settings()
 def shiryaev_roberts(p_values: Any, mean_time: Any, *, log: bool = False, mask: Any = None) -> Alarms:
     """Raise alarms when p-values become small, on a stream without end; see the kernel of the same name.
 

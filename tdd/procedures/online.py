@@ -16,6 +16,7 @@ from tdd.kernels.online import METHODS, WEALTH_FRACTION, Decision, Method, Onlin
 from tdd.procedures.calls import as_floating, level_operand, operand
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _MAX_HORIZON = 10**7
 
@@ -51,6 +52,7 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
 ]
 
 
+@in_own_settings()
 def lond(p_values: Any, alpha: Any, *, dependence: Literal["positive", "any"] = "positive", mask: Any = None) -> Online:
     """LOND on a stream of p-values: alpha_t = alpha gamma_t (1 + discoveries so far); see `tdd.kernels.online.lond`.
 
@@ -76,6 +78,7 @@ def lond(p_values: Any, alpha: Any, *, dependence: Literal["positive", "any"] = 
     return _decided(_lond, p_values, alpha, mask, dependence=dependence)
 
 
+@in_own_settings()
 def e_lond(e_values: Any, alpha: Any, *, mask: Any = None) -> Online:
     """e-LOND on a stream of e-values: reject e_t >= 1/alpha_t, alpha_t of LOND.
 
@@ -95,6 +98,7 @@ def e_lond(e_values: Any, alpha: Any, *, mask: Any = None) -> Online:
     return _e_lond(as_floating(e_values), level_operand(alpha), mask=mask)
 
 
+@in_own_settings()
 def lord_plus_plus(p_values: Any, alpha: Any, *, initial_wealth: Any = None, mask: Any = None) -> Online:
     """LORD++ on a stream of p-values: every discovery earns alpha; see `tdd.kernels.online.lord_plus_plus`.
 
@@ -113,6 +117,7 @@ def lord_plus_plus(p_values: Any, alpha: Any, *, initial_wealth: Any = None, mas
     return _decided(_lord_plus_plus, p_values, alpha, mask, initial_wealth)
 
 
+@in_own_settings()
 def saffron(p_values: Any, alpha: Any, *, lambda_: float = 0.5, initial_wealth: Any = None, mask: Any = None) -> Online:
     """SAFFRON on a stream of p-values: LORD++ that spends nothing on candidates; see `tdd.kernels.online.saffron`.
 
@@ -195,6 +200,7 @@ class OnlineTest:
         return _decide(state, operand(value, jnp.result_type(float)), mask)
 
 
+@in_own_settings()
 def online_test(
     method: Method, alpha: float, *, horizon: int, initial_wealth: float | None = None, lambda_: float | None = None
 ) -> OnlineTest:

@@ -20,6 +20,7 @@ from tdd.procedures.calls import key_of, ordered_panels, tracing
 from tdd.procedures.exchangeability import ExchangeabilityResult, exchangeability
 from tdd.records import Guarantee, TestResult, pytree
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _SIZE = "P(p <= alpha) <= alpha if the model was trained without the published versions, or on all versions alike"
 _DRAWN = (
@@ -43,6 +44,7 @@ VERSION_GUARANTEES: dict[str, Guarantee] = {
 }
 
 
+@in_own_settings()
 def version_test(
     published: Any,
     private: Any,
@@ -153,6 +155,7 @@ class DatasetInferenceResult(TestResult):
     num_heldout: jax.Array
 
 
+@in_own_settings()
 def dataset_inference(
     suspect: Any,
     heldout: Any,

@@ -22,6 +22,7 @@ from tdd.procedures.calls import (
 )
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _EXCHANGEABLE = (
     "the null holds for every calibration item",
@@ -62,6 +63,7 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
 ]
 
 
+@in_own_settings()
 def conformal_p_values(
     calibration: Any,
     scores: Any,
@@ -119,6 +121,7 @@ def _conformal(calibration, scores, masks, key, *, null, tie_break):
     return conformal.p_values(ranked)
 
 
+@in_own_settings()
 def hierarchical_p_values(
     calibration: Any,
     scores: Any,
@@ -162,6 +165,7 @@ def hierarchical_p_values(
 _hierarchical = jax.jit(cluster_kernels.hierarchical_p_values, static_argnames=("num_clusters", "null"))
 
 
+@in_own_settings()
 def mondrian_p_values(
     calibration: Any,
     scores: Any,

@@ -23,6 +23,7 @@ from tdd.procedures.calls import (
 )
 from tdd.records import Difference, Guarantee, Selection
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 ProportionName = Literal["none", "subtraction", "storey", "moment", "moment_paper"]
 PROPORTIONS = ("none", "subtraction", "storey", "moment", "moment_paper")
@@ -113,6 +114,7 @@ DIFFERENCES = [
 ]  # fmt: skip
 
 
+@in_own_settings()
 def ptdi(
     calibration: Any,
     scores: Any,

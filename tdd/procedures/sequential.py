@@ -19,6 +19,7 @@ from tdd.procedures.exchangeability import TESTS, TestName, as_shards, centred, 
 from tdd.records import Guarantee, pytree
 from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
+from tdd.validate.settings import in_own_settings
 
 Rule = Literal["e_process", "spending", "besag_clifford"]
 RULES = ("e_process", "spending", "besag_clifford")
@@ -87,6 +88,7 @@ class SequentialResult:
     guarantee: Guarantee
 
 
+@in_own_settings()
 def exchangeability_sequence(
     canonical: Any,
     shuffled: Any,

@@ -26,6 +26,7 @@ from tdd.procedures.evalues import drawn_uniform
 from tdd.procedures.procedure import Procedure, WithOption, check_options, masks, min_selections_by_rank
 from tdd.records import CombinedSelection, Evidence, Guarantee, Null, Selection
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 Rule = Literal["split", "cross_fit"]
 RULES = ("split", "cross_fit")
@@ -63,6 +64,7 @@ GUARANTEE_ROWS = [
 ]
 
 
+@in_own_settings()
 def best_score(
     calibration: Any,
     scores: Any,
@@ -211,6 +213,7 @@ def weights_of_detectors(evidence: Evidence, selection: Selection) -> list[tuple
     return [("weight of each detector (what it would select alone)", ", ".join(parts))]
 
 
+@in_own_settings()
 def combined_score(
     calibration: Any,
     scores: Any,

@@ -25,6 +25,7 @@ from tdd.procedures.procedure import WithOption, masks, min_selections_by_rank
 from tdd.procedures.several_scores import choose, num_rejections, weights_of_detectors
 from tdd.records import CombinedSelection, Difference, Evidence, Guarantee, Selection
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 Combination = Literal[
     "pooled_rank",
@@ -152,6 +153,7 @@ DIFFERENCES = [
 ]  # fmt: skip
 
 
+@in_own_settings()
 def td4eval(
     calibration: Any,
     scores: Any,
@@ -434,7 +436,10 @@ class TD4Eval(WithOption):
         )
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
-        return min_selections_by_rank(n, m, alpha, Fraction(1, m) if self.combine == "closed_e_values" else Fraction(1))
+        used = (n + 1) // 2 if self.combine == "split_weights" else n  # the others teach the weights
+        return min_selections_by_rank(
+            used, m, alpha, Fraction(1, m) if self.combine == "closed_e_values" else Fraction(1)
+        )
 
     def smallest_p_value(self, n: int) -> float | None:  # noqa: D102
         return 1 / (n + 1) if self.combine in ("pooled_rank", "split_weights") else None

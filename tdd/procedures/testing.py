@@ -23,6 +23,7 @@ from tdd.procedures.calls import as_floating, operand
 from tdd.procedures.step_up_calls import PROCEDURES, run_step_up
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _SUPER_UNIFORM = "p-values are super-uniform under the null"
 _ANY_DEPENDENCE = (_SUPER_UNIFORM, "the p-values may depend on one another in any way")
@@ -110,6 +111,7 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
 ]
 
 
+@in_own_settings()
 def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Benjamini-Hochberg (1995): reject the k smallest p-values, k the largest i with p_(i) <= i·alpha/m.
 
@@ -134,6 +136,7 @@ def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return run_step_up("bh", p_values, alpha, mask)
 
 
+@in_own_settings()
 def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = False, mask: Any = None) -> StepUp:
     """BH at alpha/pi0 with Storey's estimate (2004); see `tdd.kernels.stepup.storey_bh`.
 
@@ -154,6 +157,7 @@ def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = Fa
     return run_step_up("storey_bh", p_values, alpha, mask, **_storey_options(lambda_, cap))
 
 
+@in_own_settings()
 def by(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Benjamini-Yekutieli (2001, theorem 1.3): BH at level alpha / (1 + 1/2 + ... + 1/m).
 
@@ -173,6 +177,7 @@ def by(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return run_step_up("by", p_values, alpha, mask)
 
 
+@in_own_settings()
 def holm(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Holm's step-down procedure (1979): reject in increasing order of p while p_(i) <= alpha / (m - i + 1).
 
@@ -189,6 +194,7 @@ def holm(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return run_step_up("holm", p_values, alpha, mask)
 
 
+@in_own_settings()
 def hochberg(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Hochberg's step-up procedure (1988): reject the k smallest p-values, k the largest i with p_(i) <= alpha / (m - i
     + 1).
@@ -207,6 +213,7 @@ def hochberg(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return run_step_up("hochberg", p_values, alpha, mask)
 
 
+@in_own_settings()
 def hommel(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Hommel's procedure (1988): closed testing with Simes' test of every intersection.
 
@@ -224,6 +231,7 @@ def hommel(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return run_step_up("hommel", p_values, alpha, mask)
 
 
+@in_own_settings()
 def bonferroni(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Bonferroni: reject where p <= alpha / m.
 
@@ -243,6 +251,7 @@ def bonferroni(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return run_step_up("bonferroni", p_values, alpha, mask)
 
 
+@in_own_settings()
 def sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Šidák (1967): reject where p <= 1 - (1 - alpha)^(1/m).
 
@@ -263,6 +272,7 @@ def sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return run_step_up("sidak", p_values, alpha, mask)
 
 
+@in_own_settings()
 def holm_sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Šidák's step-down procedure: reject in increasing order of p while p_(i) <= 1 - (1 - alpha)^(1/(m - i + 1)).
 
@@ -281,6 +291,7 @@ def holm_sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return run_step_up("holm_sidak", p_values, alpha, mask)
 
 
+@in_own_settings()
 def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "bky", mask: Any = None) -> StepUp:
     """BH in two stages, the first of which estimates the number of nulls (Benjamini, Krieger & Yekutieli 2006,
     definition 6).
@@ -303,6 +314,7 @@ def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "
     return run_step_up("two_stage_bh", p_values, alpha, mask, **_stage_options(variant))
 
 
+@in_own_settings()
 def rejections(p_values: Any, alpha: Any, *, procedure: str = "bh", mask: Any = None, **options: Any) -> jax.Array:
     """Decide many families of p-values at once, without the sort of adjusted p-values ("hommel" sorts).
 
@@ -345,6 +357,7 @@ def _stage_options(variant: str = "bky") -> dict[str, Any]:
     return {"static": (("variant", variant),)}
 
 
+@in_own_settings()
 def local_fdr(p_values: Any, *, null_proportion: Any = 1.0, mask: Any = None) -> LocalFdr:
     """Estimate the probability that each item is a null, by Grenander's density; see `tdd.kernels.local_fdr.local_fdr`.
 

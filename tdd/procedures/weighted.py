@@ -25,6 +25,7 @@ from tdd.procedures.calls import (
 from tdd.procedures.procedure import Procedure, check_options, masks
 from tdd.records import Evidence, Guarantee, Null, Selection, pytree
 from tdd.validate import InputError, arrays
+from tdd.validate.settings import in_own_settings
 
 _KNOWN = (
     "calibration items are independent draws from one distribution",
@@ -75,6 +76,7 @@ class WeightedSelection(Selection):
     effective_sample_size: jax.Array
 
 
+@in_own_settings()
 def weighted_conformal_p_values(
     calibration: Any,
     scores: Any,
@@ -119,6 +121,7 @@ def weighted_conformal_p_values(
 _p_values = jax.jit(weighted.p_values, static_argnames="null")
 
 
+@in_own_settings()
 def weighted_conformal_selection(
     calibration: Any,
     scores: Any,

@@ -253,15 +253,16 @@ def _in_shapes(lengths: Mapping[str, np.ndarray], shapes: Mapping[int, Shape]) -
 def bucket_lengths(
     lengths: np.ndarray, max_buckets: int = MAX_BUCKETS, *, price: int = 0, limit: int | None = None
 ) -> np.ndarray:
-    """At most `max_buckets` ascending lengths, none beyond `limit`, that cover rows of `lengths` [R] tokens.
+    """At most `max_buckets` ascending lengths that cover rows of `lengths` [R] tokens, none beyond `limit`, or beyond
+    the longest row where there is none.
 
     They need the fewest padded tokens if each further bucket costs `price` of them: an exact dynamic programme over the
     distinct lengths, rounded up to a common step. Cost O(max_buckets U^2) for at most 256 distinct lengths U.
     """
     step = STEP * max(1, -(-int(lengths.max()) // (STEP * _MAX_CANDIDATES)))
     rounded = -(-lengths // step) * step
-    if limit is not None:
-        rounded = np.minimum(rounded, limit)
+    # no longer than a model of unknown length has to be
+    rounded = np.minimum(rounded, int(lengths.max()) if limit is None else limit)
     candidates, counts = np.unique(rounded, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
     # best[j]: fewest tokens for the rows up to candidate j - 1, with the buckets used so far

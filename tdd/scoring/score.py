@@ -263,9 +263,11 @@ class _Progress:
 def _table(whole: BlockScores, tasks: Tasks, texts: Texts, provenance: Mapping[str, Any]) -> Scores:
     """The finished scores; those that do not exist are counted in the log."""
     values = {label: whole.values(label, tasks) for label in tasks.scores}
+    unlimited = provenance["max_length"] is None and tasks.models[OWN].lm.max_length is None
+    hint = "; if the model accepts no longer texts, say how many tokens it does: max_length" if unlimited else ""
     for label, column in values.items():
         if missing := int(np.isnan(column).sum()):
-            _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(texts))
+            _logger.warning("score %s does not exist for %d of %d texts%s", label, missing, len(texts), hint)
     return Scores(ids=texts.ids, values=values, num_tokens=whole.columns["num_tokens", ""], provenance=provenance)
 
 

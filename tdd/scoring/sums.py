@@ -184,8 +184,9 @@ class LogProbSums:
         if not len(self._edges):
             self._edges = bucket_lengths(lengths, price=PRICE, limit=self.limit)
         if lengths.max() > self._edges[-1]:
-            longest = -(-int(lengths.max()) // (2 * STEP)) * 2 * STEP
-            longest = longest if self.limit is None else min(longest, self.limit)
+            longest = int(lengths.max())  # no longer than a model of unknown length has to be
+            if self.limit is not None:
+                longest = min(-(-longest // (2 * STEP)) * 2 * STEP, self.limit)
             self._edges = np.append(self._edges, longest)
         bucket = np.searchsorted(self._edges, lengths)
         batches = []

@@ -76,12 +76,18 @@ def _decode(path: pathlib.Path, data: bytes) -> str:
         marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and not data.startswith(
             codecs.BOM_UTF32_LE
         )
-        return data.decode("utf-16" if marked else "utf-8").removeprefix("\ufeff")
+        content = data.decode("utf-16" if marked else "utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
         raise InputError(
             f"{path}: line {line} is not {error.encoding.upper()} (byte 0x{byte:02x}); convert the file first"
         ) from error
+    if not marked and 4 * data.count(0) > len(data):
+        raise InputError(
+            f"{path}: {data.count(0)} of {len(data)} bytes are zero, as in UTF-16 without a byte-order mark; "
+            "convert the file to UTF-8 first"
+        )
+    return content
 
 
 def _read_jsonl(source: str, content: str) -> Rows:

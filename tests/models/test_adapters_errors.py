@@ -183,3 +183,112 @@ def test_a_model_that_shifts_its_input():
     own, plain = (tdd.token_stats(model, TABLE, tokens, mask).log_prob for model in (unshifted, function()))
     assert np.array_equal(own[:, 1:], plain[:, 1:])
     tdd.check_causal(function(), np.zeros_like(TABLE), TOKENS)  # a head that is still zero
+
+
+def of_the_batch(params, tokens):
+    """Logits less their mean over the batch, as of statistics that a batch has in common."""
+    logits = jnp.asarray(params)[tokens]
+    return logits - logits.mean(0, keepdims=True) + 0.5 * logits
+
+
+def with_room(params, tokens):
+    """An expert that takes the first six tokens of a batch, as they come; the others go by it."""
+    places = jnp.arange(tokens.size).reshape(tokens.shape)
+    return jnp.where((places < 6)[..., None], 1.0, 0.1) * jnp.asarray(params)[tokens]
+
+
+@pytest.mark.parametrize("model", [of_the_batch, with_room])
+@pytest.mark.parametrize("num_texts", [1, 5])
+def test_logits_that_depend_on_the_other_texts(model, num_texts):
+    lm = tdd.from_function(model, vocab_size=V, name="shared")
+    tokens = np.random.default_rng(0).integers(0, V, (num_texts, 8))
+    with pytest.raises(InputError, match="the logits of 'shared' depend on the other texts of a batch: in a larger"):
+        tdd.check_causal(lm, TABLE, tokens)
+    tdd.check_causal(function(), TABLE.astype(jnp.bfloat16), tokens)
+
+
+def words_for_numbers(tree):
+    """The same tree as a file gives it back: with words for keys, sorted as words."""
+    if not isinstance(tree, dict):
+        return tree
+    return {str(key): words_for_numbers(tree[key]) for key in sorted(tree, key=str)}
+
+
+def stack_of_layers(num_layers=12):
+    from flax import nnx
+
+    class Stack(nnx.Module):
+        def __init__(self, rngs):
+            self.embed = nnx.Embed(V, 8, rngs=rngs)
+            self.layers = nnx.List([nnx.Linear(8, 8, rngs=rngs) for _ in range(num_layers)])
+            self.head = nnx.Linear(8, V, rngs=rngs)
+
+        def __call__(self, tokens):
+            x = self.embed(tokens)
+            for layer in self.layers:
+                x = x + jnp.tanh(layer(x))
+            return self.head(x)
+
+    return Stack(nnx.Rngs(0))
+
+
+def test_arrays_of_nnx_are_found_by_their_paths():
+    """As words, layers 10 and 11 stand before layer 2, and all layers have the same shapes."""
+    model = stack_of_layers()
+    lm, params = tdd.from_nnx(model, vocab_size=V)
+    restored = words_for_numbers(params)
+    assert [*restored["params"]["layers"]][:3] == ["0", "1", "10"]
+    np.testing.assert_allclose(lm.logits(restored, TOKENS), model(jnp.asarray(TOKENS)), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(lm.logits(restored, TOKENS), lm.logits(params, TOKENS))
+    layers = restored["params"]["layers"]
+    for layer, message in (
+        ({}, r"params\['params'\] has no layers.3.bias; pass what from_nnx returned"),
+        ({**layers["3"], "scale": np.ones(8)}, r"has layers.3.scale, which the model has not"),
+        ({**layers["3"], "bias": np.ones(9)}, r"layers.3.bias has shape \(9,\), the model's has \(8,\)"),
+    ):
+        wrong = {**restored, "params": {**restored["params"], "layers": {**layers, "3": layer}}}
+        with pytest.raises(InputError, match=message):
+            lm.logits(wrong, TOKENS)
+
+
+@pytest.mark.parametrize("switch", ["enable_dropout", "noisy"])
+def test_a_model_of_nnx_that_draws_is_refused(switch):
+    """A switch of a known name is set; where it has another, the model would score with the same mask for ever."""
+    from flax import nnx
+
+    class Noisy(nnx.Module):
+        def __init__(self, rngs):
+            self.embed, self.rngs = nnx.Embed(V, V, rngs=rngs), rngs
+
+        def __call__(self, tokens, enable_dropout=True, noisy=True):
+            x = self.embed(tokens)
+            on = {"enable_dropout": enable_dropout, "noisy": noisy}[switch]
+            return x * jax.random.bernoulli(self.rngs.dropout(), 0.5, x.shape) if on else x
+
+    model = Noisy(nnx.Rngs(0))
+    lm, params = tdd.from_nnx(model, vocab_size=V)
+    quiet, _ = tdd.from_nnx(model, vocab_size=V, arguments={switch: False})
+    np.testing.assert_array_equal(quiet.logits(params, TOKENS), model.embed(jnp.asarray(TOKENS)))
+    if switch == "enable_dropout":
+        np.testing.assert_array_equal(lm.logits(params, TOKENS), quiet.logits(params, TOKENS))
+    else:
+        with pytest.raises(InputError, match="'Noisy' asks for random numbers, and scores must not depend on chance"):
+            lm.logits(params, TOKENS)
+
+
+def test_an_equinox_model_given_a_dictionary():
+    eqx = pytest.importorskip("equinox")
+
+    class Table(eqx.Module):
+        weight: jax.Array
+
+        def __call__(self, tokens):
+            return self.weight[tokens]
+
+    module = Table(jnp.asarray(TABLE))
+    lm, params = tdd.from_equinox(module, vocab_size=V)
+    with pytest.raises(InputError, match=r"params are a dict, and the model is a Table; .* give it the parameters"):
+        lm.logits({"weight": TABLE}, TOKENS)
+    assert lm.logits(params, TOKENS).shape == (1, 4, V)
+    with pytest.raises(InputError, match=r"lm is the Equinox module Table itself; pass the first of what tdd.from_eq"):
+        tdd.Probe(module, [[1, 2, 3]] * 4, [[2, 3, 4]] * 4)

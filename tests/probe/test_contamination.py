@@ -115,7 +115,9 @@ def test_a_leak_is_reported_with_its_time_its_fraction_and_its_items(leaked):
     assert wrong <= leak.num_false < len(leak.items) / 2
     assert "before step" in str(leak)
     assert "between steps 30 and 40" in str(leak)
-    assert f"{len(leak.items)} items are named" in str(leak)
+    assert f"{len(leak.items)} items are named; if the assumptions hold, at most" in str(leak)
+    assert str(leak).endswith("wrongly (confidence 95%).")
+    assert "1 item is named" in str(dataclasses.replace(leak, items=("7",)))
 
 
 @pytest.mark.slow("long")

@@ -39,6 +39,13 @@ def test_settings_that_find_errors_of_a_training_do_not_stop_a_look():
         np.testing.assert_array_equal(ours.adjusted, theirs.adjusted)
 
 
+def test_a_look_without_compilation():
+    probe, plain = (small_probe(every=5, num_steps=20) for _ in range(2))
+    with jax.disable_jit():
+        record = probe(0, weights())
+    np.testing.assert_allclose(scores_of(record), scores_of(plain(0, weights())), rtol=1e-5)
+
+
 @pytest.mark.slow("long")
 def test_three_lines_in_a_flax_and_optax_loop():
     """Half of every batch are suspects. The training step donates the parameters that the probe has just been given."""

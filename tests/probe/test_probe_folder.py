@@ -149,6 +149,14 @@ def test_as_many_looks_as_planned_are_not_the_plan(tmp_path):
         assert ("of the plan selects" in outcome) == (name == "planned")
 
 
+def test_a_state_goes_on_where_another_machine_takes_other_micro_batches(whole, monkeypatch):
+    monkeypatch.setattr("tdd.probe.probe.default_platform", lambda: "gpu")
+    other = small_probe(**OPTIONS)
+    assert other.options.token_budget != whole.options.token_budget
+    other.load_state_dict(whole.state_dict())
+    assert [record.step for record in other.history] == [record.step for record in whole.history]
+
+
 def test_the_fingerprint_is_of_texts_and_options():
     prints = [
         small_probe(**options).fingerprint

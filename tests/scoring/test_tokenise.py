@@ -178,6 +178,11 @@ def test_bucket_lengths_waste_the_least(seed):
     assert buckets[np.searchsorted(buckets, lengths)].sum() == brute_force(lengths, 3, 97)
 
 
+def test_a_model_of_unknown_length_gets_no_more_than_the_longest_row():
+    assert bucket_lengths(np.array([5, 20, 60]), 3).tolist() == [8, 24, 60]
+    assert max(batch.length for batch in plan({"text": np.array([5, 20, 61])}, token_budget=99, compact=True)) == 61
+
+
 def test_a_bucket_has_its_price():
     lengths = np.array([8] * 10 + [16] * 10)
     assert bucket_lengths(lengths, 8).tolist() == [8, 16]

@@ -172,7 +172,7 @@ test statistical/test_guards.py::test_the_order_of_a_benchmark_raises_no_alarm_b
   probe/benchmark.py:Leak | Evidence at level {}%
 test statistical/test_guards.py::test_the_bounds_of_a_leak_hold_at_all_looks_together
   probe/benchmark.py:Leak | If the assumptions hold, at
-  probe/benchmark.py:Leak | {} items are named;
+  probe/benchmark.py:Leak | {} item{} named;
 claim probe/one-look-fixed
   probe/folder.py:_outcome | ; if the assumptions hold, the
 claim probe/looks-on-schedule

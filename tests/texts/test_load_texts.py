@@ -207,6 +207,7 @@ def test_labels():
         ("a.jsonl", '\n{"text": "a"}\n{"text": " \\t"}', "text at line 3 is empty"),
         ("a.jsonl", '{"text": "\\ud800"}', "text at line 1 holds half a surrogate pair"),
         ("a.jsonl", b'{"text": "a"}\n{"text": "\xe9"}', "line 2 is not UTF-8 (byte 0xe9)"),
+        ("a.txt", "one\ntwo\n".encode("utf-16-le"), "8 of 16 bytes are zero, as in UTF-16 without a byte-order mark"),
         ("a.jsonl.gz", b'{"text": "a"}\n\xff', "line 2 is not UTF-8"),
         ("a.txt", "a\n\nb\n", "text at line 2 is empty"),
         ("a.json", '{"text": "a"}', "must be an array"),

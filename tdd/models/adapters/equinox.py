@@ -19,6 +19,7 @@ from tdd.models.adapters.function import (
     from_methods,
 )
 from tdd.records import LanguageModel
+from tdd.validate import InputError
 
 
 def from_equinox(
@@ -97,6 +98,13 @@ class _EquinoxCall:
     def __call__(self, params: Any, *inputs: jax.Array) -> Any:
         import equinox as eqx
 
-        module = eqx.combine(params, jax.tree.unflatten(self.structure, self.leaves))
+        static = jax.tree.unflatten(self.structure, self.leaves)
+        if type(params) is not type(static):
+            raise InputError(
+                f"params are a {type(params).__name__}, and the model is a {type(static).__name__}; pass what "
+                "from_equinox returned, or a module of the same kind: a checkpoint is restored into one (with Orbax, "
+                "give it the parameters as the target)"
+            )
+        module = eqx.combine(params, static)
         function = bound(module, self.method, self.arguments)
         return function(*inputs) if self.batched else jax.vmap(function)(*inputs)

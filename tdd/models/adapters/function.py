@@ -25,10 +25,12 @@ Arguments = tuple[tuple[str, Hashable], ...]
 
 EVALUATION: Mapping[str, bool] = {
     "deterministic": True,
+    "enable_dropout": False,
     "inference": True,
     "is_training": False,
     "train": False,
     "training": False,
+    "use_running_average": True,
 }
 """Libraries' names of the switch between training and evaluation, with its setting for evaluation."""
 
@@ -268,12 +270,13 @@ def check_hashable(what: str, value: Any) -> None:
         ) from error
 
 
-def wants_randomness(name: str, error: BaseException) -> InputError:
+def wants_randomness(name: str, error: BaseException | None) -> InputError:
     """The error for a model that is still in training mode."""
+    found = "" if error is None else f" ({first_line(error)})"
     return InputError(
         f"{name!r} asks for random numbers, and scores must not depend on chance: switch dropout off, for example "
         f"with arguments={{'deterministic': True}} or {{'is_training': False}}, or build the module with it set, where "
-        f"the switch is in its configuration ({first_line(error)})"
+        f"the switch is in its configuration{found}"
     )
 
 
@@ -292,6 +295,7 @@ def first_line(error: BaseException) -> str:
 
 
 _NO_CHANGE = 1e-6  # of the largest logit: rounding
+_ROUNDINGS = 8  # by which a sum may differ from that of a batch of another size
 
 
 @in_own_settings()
@@ -309,24 +313,38 @@ def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: floa
       tolerance: Largest change of a logit, relative to the largest logit.
 
     Raises:
-      InputError: The model is not causal or shifts its input, its logits are not finite, or the fast path differs.
+      InputError: The model is not causal or shifts its input, its logits depend on the other rows of a batch or are not
+        finite, or the fast path differs.
 
-    Cost: One forward pass over 5 B rows.
+    Cost: Forward passes over 10 B rows.
     """
     rows = np.asarray(tokens)
     check_tokens(rows.shape, rows.dtype, lm.max_length)
     if rows.shape[1] < 2:
         raise InputError(f"tokens have shape {tuple(rows.shape)}; causality is tested on two tokens or more")
-    batch, length = rows.shape
+    length = rows.shape[1]
     cuts = sorted({1, length // 3, 2 * length // 3, length - 1} - {0})
     other = (rows + 1 + np.arange(length) % max(1, lm.vocab_size - 1)) % lm.vocab_size
     changed = [np.where(np.arange(length) < cut, rows, other) for cut in cuts]
-    everything = jnp.asarray(np.concatenate([rows, *changed]), jnp.int32)
     name = str(getattr(lm.spec, "name", type(lm.spec).__name__))
-    logits = np.asarray(jax.jit(lm.logits)(params, everything)).reshape(len(cuts) + 1, batch, length, -1)
+    compute = jax.jit(lm.logits)
+
+    def logits_of(batch: np.ndarray) -> np.ndarray:
+        return np.asarray(compute(params, jnp.asarray(batch, jnp.int32)))
+
+    # apart: what a batch has in common, as its means or the room of its experts, is no part of the text
+    logits = np.stack([logits_of(texts) for texts in (rows, *changed)])
     if np.isnan(logits).any() or np.isposinf(logits).any():  # minus infinity excludes a token on purpose
         raise InputError(f"the logits of {name!r} hold NaN or infinity; check its parameters")
     scale = max(1e-30, float(np.abs(logits[np.isfinite(logits)]).max(initial=0)))
+    together = logits_of(np.concatenate([rows, *changed])).reshape(logits.shape)
+    of_batch = float(_difference(together, logits).max()) / scale
+    if of_batch > max(tolerance, _ROUNDINGS * _coarsest(params, logits)):
+        raise InputError(
+            f"the logits of {name!r} depend on the other texts of a batch: in a larger one they change by "
+            f"{of_batch:.1e} of the largest logit; use running averages (use_running_average=True), and experts with "
+            "room for every token"
+        )
     for cut, altered in zip(cuts, logits[1:], strict=True):
         change = _difference(altered[:, :cut], logits[0, :, :cut]).max(axis=(0, 2)) / scale
         position = int(np.argmax(change > tolerance))
@@ -344,7 +362,7 @@ def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: floa
             "not t + 1; drop the first, with output=lambda logits: jnp.roll(logits, -1, axis=1)"
         )
     if lm.hidden is not None and lm.readout is not None:
-        hidden = jax.jit(lm.hidden)(params, everything[:batch])
+        hidden = jax.jit(lm.hidden)(params, jnp.asarray(rows, jnp.int32))
         fast = jnp.einsum("btd,vd->btv", hidden, lm.readout(params), precision="highest").astype(jnp.float32)
         fast = fast if lm.soft_cap is None else lm.soft_cap * jnp.tanh(fast / lm.soft_cap)
         difference = float(_difference(np.asarray(fast), logits[0]).max()) / scale
@@ -353,6 +371,12 @@ def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: floa
                 f"hidden and readout of {name!r} do not reproduce its logits (relative difference {difference:.1e}): "
                 "hidden must include the final norm, readout is [V, D], a bias or scale of the head is not part of it"
             )
+
+
+def _coarsest(*trees: Any) -> float:
+    """The machine epsilon of the coarsest floating type in trees of arrays."""
+    kinds = {jnp.result_type(leaf) for leaf in jax.tree.leaves(trees) if not isinstance(leaf, (str, bytes))}
+    return max((float(jnp.finfo(kind).eps) for kind in kinds if jnp.issubdtype(kind, jnp.floating)), default=0.0)
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:

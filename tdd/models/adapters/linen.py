@@ -107,7 +107,8 @@ class _LinenCall:
         except errors.ModifyScopeVariableError as error:
             raise InputError(
                 f"{name!r} writes into a collection while it is evaluated; name it in mutable=, and what is written is "
-                f"dropped ({first_line(error)})"
+                "dropped, unless these are means of the batch: then use running averages, arguments="
+                f"{{'use_running_average': True}} or as the module has it ({first_line(error)})"
             ) from error
         except (
             errors.ScopeCollectionNotFound,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from tdd.models.adapters.function import (
     check_hashable,
     check_module,
     from_methods,
+    wants_randomness,
 )
 from tdd.records import LanguageModel
 from tdd.validate import InputError
@@ -54,11 +55,11 @@ def from_nnx(
     Returns:
       (lm, params): params is {"params": the `nnx.Param` leaves, "state": all other arrays}, nested dicts. "state"
       (batch statistics, buffers, caches) gets no gradient; the state of random generators is left out and replaced
-      by a constant, because nothing may draw from it.
+      by a constant: nothing may draw from it.
 
     Raises:
       InputError: Not an nnx module, an attribute or argument that cannot be hashed, or as in `from_function`; when
-        traced, parameters of another structure.
+        traced, parameters with other keys or shapes, or a model that draws random numbers.
     """
     from flax import nnx
 
@@ -69,8 +70,8 @@ def from_nnx(
     check_hashable("model", graph)
     layout = _Layout(
         graph,
-        jax.tree.structure(trained),
-        jax.tree.structure(rest),
+        _Structure.of(trained),
+        _Structure.of(rest),
         jax.tree.structure(random),
         tuple(_random_leaf(leaf) for leaf in jax.tree.leaves(random)),
     )
@@ -90,13 +91,62 @@ def from_nnx(
     return lm, {"params": nnx.to_pure_dict(trained), "state": nnx.to_pure_dict(rest)}
 
 
+_Path: TypeAlias = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Structure:
+    """Where the arrays of a state belong: they are found by their paths, in whatever order a file gives them."""
+
+    tree: Any
+    shapes: tuple[tuple[_Path, tuple[int, ...]], ...]  # of each array, in the tree's order
+
+    @classmethod
+    def of(cls, state: Any) -> _Structure:
+        """The structure of a state of nnx."""
+        found = _by_path(state)
+        return cls(jax.tree.structure(state), tuple((path, tuple(leaf.shape)) for path, leaf in found.items()))
+
+    def state(self, key: str, arrays: Any) -> Any:
+        """The state with these arrays."""
+        found, expected = _by_path(arrays), dict(self.shapes)
+        missing, other = [p for p in expected if p not in found], [p for p in found if p not in expected]
+        if missing or other:
+            said = f"has no {'.'.join(missing[0])}" if missing else f"has {'.'.join(other[0])}, which the model has not"
+            raise InputError(f"params[{key!r}] {said}; pass what from_nnx returned, or a tree with the same keys")
+        for path, shape in expected.items():
+            if tuple(found[path].shape) != shape:
+                raise InputError(
+                    f"params[{key!r}]: {'.'.join(path)} has shape {tuple(found[path].shape)}, the model's has {shape}; "
+                    "pass what from_nnx returned"
+                )
+        leaves = [found[path] for path in expected]
+        return jax.tree.unflatten(self.tree, leaves if key == "params" else jax.lax.stop_gradient(leaves))
+
+
+def _by_path(tree: Any) -> dict[_Path, Any]:
+    """The arrays of a tree by their paths; a number of a list may be a word, as in a tree that was read from a file."""
+
+    def word(key: Any) -> str:
+        return str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
+
+    return {
+        tuple(part for part in map(word, path) if part not in _VALUE): leaf
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+    }
+
+
+_VALUE = ("value", "raw_value")
+"""Names under which a variable of nnx holds its array, where it is a tree of its own."""
+
+
 @dataclasses.dataclass(frozen=True)
 class _Layout:
     """Everything about a model but its arrays."""
 
     graph: Hashable
-    trained: Any
-    rest: Any
+    trained: _Structure
+    rest: _Structure
     random: Any
     random_leaves: tuple[tuple[tuple[int, ...], Any, Any], ...]
 
@@ -104,15 +154,7 @@ class _Layout:
         """The module with these arrays."""
         from flax import nnx
 
-        parts = []
-        for key, structure in (("params", self.trained), ("state", self.rest)):
-            leaves = jax.tree.leaves(params[key])
-            if len(leaves) != structure.num_leaves:
-                raise InputError(
-                    f"params[{key!r}] has {len(leaves)} arrays, the model has {structure.num_leaves}; pass what "
-                    "from_nnx returned"
-                )
-            parts.append(jax.tree.unflatten(structure, leaves if key == "params" else jax.lax.stop_gradient(leaves)))
+        parts = self.trained.state("params", params["params"]), self.rest.state("state", params["state"])
         constants = [_constant(*leaf) for leaf in self.random_leaves]
         return nnx.merge(self.graph, *parts, jax.tree.unflatten(self.random, constants))  # type: ignore[arg-type]
 
@@ -126,7 +168,14 @@ class _NnxCall:
     arguments: Arguments = ()
 
     def __call__(self, params: Any, *inputs: jax.Array) -> Any:
-        return bound(self.layout.model(params), self.method, self.arguments)(*inputs)
+        from flax import nnx
+
+        model = self.layout.model(params)
+        before = jax.tree.leaves(nnx.state(model, nnx.RngState))
+        result = bound(model, self.method, self.arguments)(*inputs)
+        if any(a is not b for a, b in zip(before, jax.tree.leaves(nnx.state(model, nnx.RngState)), strict=True)):
+            raise wants_randomness(type(model).__name__, None)
+        return result
 
 
 def _random_leaf(leaf: Any) -> tuple[tuple[int, ...], Any, Any]:

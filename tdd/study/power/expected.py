@@ -286,9 +286,15 @@ def _why_none(simulate: Simulator, n: int, m: int, most: int, alpha: float) -> s
         if rule.kind == "knockoffs":
             return f"resolution: at level {alpha:g} no fewer than {fewest} of {m} candidates could be selected"
         smallest = rule.procedure.smallest_p_value(n)
-        floor = "are too few" if smallest is None else f"give no p-value below {smallest:.3g}, too large"
+        known = smallest is not None and smallest > alpha  # of items in use, which may be fewer than n
+        floor = f"give no p-value below {smallest:.3g}, too large" if known else "are too few"
         return f"resolution: {n} calibration items {floor} at level {alpha:g}"
     reached = "all candidates" if most == m else f"{most} of {m} candidates, all that the pool gives,"
+    if rule.kind != "knockoffs" and rule.procedure.smallest_p_value(n) is None:
+        return (
+            f"the scores separate too little, or {n} calibration items are too few for the method, even where "
+            f"{reached} are {rule.targets}"
+        )
     return f"signal: the scores separate too little, even where {reached} are {rule.targets}"
 
 
