@@ -79,9 +79,9 @@ class Planner:
     ) -> None:
         self._devices, self._budget, self._store, self._alone = devices, budget, store, alone
         self._prices = {name: bucket_price(model.num_parameters(), devices.platform) for name, model in models.items()}
-        # where it was measured
-        of_places = {name for name, model in models.items() if model.lm.hidden_at is not None}
-        self._compact = of_places if devices.platform == "cpu" else set()
+        known = {name: (model.lm.hidden_at, model.lm.hidden, model.lm.readout) for name, model in models.items()}
+        # models whose padding is left out, where that was measured
+        self._compact = {name for name, all_of in known.items() if None not in all_of and devices.platform == "cpu"}
         self._prints: dict[str, str] = {}
         if store is not None:
             self._prints = {name: fingerprint(model.lm.spec, model.parameters()) for name, model in models.items()}
