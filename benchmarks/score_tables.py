@@ -23,9 +23,10 @@ def scoring(result: Results) -> str:
         f"{result['machine']['load_average']:.1f}, jax {result['machine']['versions']['jax']}, torch "
         f"{result['machine']['versions']['torch']}, transformers {result['machine']['versions']['transformers']}, all "
         "with their default settings; torch with transformers' default attention (SDPA). Tokenizing is included. "
-        "Torch's batches hold texts of neighbouring lengths, and form logits at real tokens only. Six: loss, zlib, min_k, "
-        f"min_k_plus_plus, m_entropy, max_renyi. Medians over {result['rounds']} interleaved rounds; times below 1 say "
-        "that the peer is faster. Share: of the flop/s of the library's own products of 1,024 tokens with the model's "
+        "Torch's batches hold texts of neighbouring lengths, and form logits at real tokens only. Six: loss, zlib, "
+        "min_k, min_k_plus_plus, m_entropy, max_renyi. "
+        f"Medians over {result['rounds']} interleaved rounds; times below 1 say that "
+        "the peer is faster. Share: of the flop/s of the library's own products of 1,024 tokens with the model's "
         "weights, measured in the same rounds. Compile: first call minus a warm one. Memory: rise of the resident "
         "memory in the first call. Difference: the largest from torch's scores in float64, relative."
     ]

@@ -96,14 +96,14 @@ def row_sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def padded_length(length: int, limit: int | None, *, steps: int = 8, least: int = 8) -> int:
-    """The next of `steps` lengths an octave, multiples of `least`; never beyond the limit, nor rounded without one.
+    """The next of `steps` lengths an octave, multiples of `least`; never beyond the limit.
 
     >>> [padded_length(n, 1024) for n in (5, 65, 500, 1000)]
     [8, 72, 512, 1024]
     """
     step = max(least, (1 << (max(length, 1) - 1).bit_length()) // (2 * steps))
     rounded = -(-length // step) * step
-    return length if limit is None else min(rounded, limit)
+    return rounded if limit is None else min(rounded, limit)
 
 
 def padded_size(count: int, most: int) -> int:
