@@ -217,7 +217,9 @@ def test_a_plan_covers_every_row_once(seed, budget, compact):
     assert len({batch.shape[1:] for batch in batches}) <= 8
 
 
-@pytest.mark.parametrize(("compact", "count", "most"), [(False, 200, 0.18), (True, 200, 0.04), (True, 40, 0.04)])
+@pytest.mark.parametrize(
+    ("compact", "count", "most"), [(False, 200, 0.18), (True, 200, 0.04), (True, 40, 0.04), (True, 1000, 0.02)]
+)
 def test_padding_of_the_wikimia_mix_is_small(compact, count, most):
     """Texts of 32, 64, 128, 256 words in the shares of WikiMIA, 1.38 tokens a word with 10% spread."""
     rng = np.random.default_rng(0)
@@ -226,4 +228,4 @@ def test_padding_of_the_wikimia_mix_is_small(compact, count, most):
     batches = plan({"text": lengths}, token_budget=2048, limit=1024, compact=compact)
     real = sum(batch.num_real(lengths) for batch in batches)
     assert 1 - real / sum(batch.num_tokens for batch in batches) < most
-    assert len({batch.shape for batch in batches}) <= (4 if compact else 8)
+    assert len({batch.shape for batch in batches}) <= 8
