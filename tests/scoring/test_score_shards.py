@@ -194,12 +194,12 @@ def test_a_killed_shard_loses_nothing_that_was_finished(tmp_path):
     assert len(killed & done[3]) <= 1, "what was not yet on the disk"
     assert before <= {path.name for path in store.rglob("*.parquet")}
     total = []
-    texts, names = random_texts(60), ("loss", "min_k")
-    alone = score(scored_model(), texts, names, on_batch=lambda *at: total.append(at))
+    given = scored_model(), random_texts(60), ("loss", "min_k")
+    alone = score(*given, on_batch=lambda *at: total.append(at), token_budget=256)
     assert set().union(*done, killed) == set(range(len(total)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(programs.TokenProgram, "start", None)  # nothing is left to compute
-        assert bits(score(scored_model(), texts, names, store=store)) == bits(alone)
+        assert bits(score(*given, store=store, token_budget=256)) == bits(alone)
 
 
 @pytest.fixture(scope="module")
