@@ -194,16 +194,16 @@ def _dealt(
     most_tokens, count = max(token_budget, length), len(tokens[largest])
     fewest = max(-(-int(tokens[largest].sum()) // most_tokens), -(-count // most_rows))
     found: list[list[Batch]] = []
-    for number in range(fewest, count + 1):
+    number = fewest
+    while number <= count and len(found) < _TRIED:
         size, capacity = -(-count // number), _most_dealt(tokens[largest], number)
         capacity = min(max(-(-capacity // STEP) * STEP, length), size * length)  # every row of the bucket fits
-        if capacity > most_tokens:
-            continue
-        shape = size, length, capacity
-        batches = [one for kind, mine in tokens.items() for one in _deal(kind, members[kind], mine, shape)]
-        found.append(batches)
-        if len(found) == _TRIED:
-            break
+        if capacity <= most_tokens:
+            shape = size, length, capacity
+            found.append([one for kind, mine in tokens.items() for one in _deal(kind, members[kind], mine, shape)])
+        elif number < count:  # in growing steps: rows that fill a batch alone come to as many batches as rows
+            number = min(count - 1, number + number // 64)
+        number += 1
     return min(found, key=lambda form: sum(_cost(batch, token_budget) for batch in form))
 
 

@@ -2325,15 +2325,15 @@ DRAWS_AND_DUMPS = (
     Fault(
         "nnx: a model may draw random numbers",
         "tdd/models/adapters/nnx.py",
-        "if any(a is not b for a, b in",
-        "if any(a is None for a, b in",
+        "        if any(used):",
+        "        if False:",
         ("tests/models/test_adapters_errors.py::test_a_model_of_nnx_that_draws_is_refused",),
     ),
     Fault(
         "check_causal: texts are compared within one batch alone",
         "tdd/models/adapters/function.py",
-        "if of_batch > max(",
-        "if of_batch > 1e9 * max(",
+        "if of_batch[0] > tolerance or of_batch[1] > _OTHER_PLACE:",
+        "if False:",
         ("tests/models/test_adapters_errors.py::test_logits_that_depend_on_the_other_texts",),
     ),
     Fault(

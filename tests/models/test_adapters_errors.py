@@ -202,9 +202,18 @@ def with_room(params, tokens):
 def test_logits_that_depend_on_the_other_texts(model, num_texts):
     lm = tdd.from_function(model, vocab_size=V, name="shared")
     tokens = np.random.default_rng(0).integers(0, V, (num_texts, 8))
-    with pytest.raises(InputError, match="the logits of 'shared' depend on the other texts of a batch: in a larger"):
+    with pytest.raises(InputError, match="the logits of 'shared' depend on the other texts of a batch: with others"):
         tdd.check_causal(lm, TABLE, tokens)
     tdd.check_causal(function(), TABLE.astype(jnp.bfloat16), tokens)
+    tdd.check_causal(tdd.from_function(in_half_precision, vocab_size=V, name="half"), TABLE, tokens)
+
+
+def in_half_precision(params, tokens):
+    """Weights and logits of 32 bits, and what is between them of 16."""
+    x = jnp.asarray(params, jnp.float16)[tokens]
+    for _ in range(4):
+        x = x + jnp.tanh(1.5 * x + x.mean(-1, keepdims=True))
+    return x.astype(jnp.float32)
 
 
 def words_for_numbers(tree):
@@ -274,6 +283,29 @@ def test_a_model_of_nnx_that_draws_is_refused(switch):
     else:
         with pytest.raises(InputError, match="'Noisy' asks for random numbers, and scores must not depend on chance"):
             lm.logits(params, TOKENS)
+
+
+@pytest.mark.parametrize("form", ["remat", "jit"])
+def test_a_generator_that_is_not_used_is_no_draw(form):
+    """Dropout in evaluation hands its generator through, in transformations too, and none of it enters the result."""
+    from flax import nnx
+
+    class Quiet(nnx.Module):
+        def __init__(self, rngs):
+            self.embed, self.drop = nnx.Embed(V, V, rngs=rngs), nnx.Dropout(0.1, rngs=rngs)
+            self.value, self.bias = nnx.Linear(V, V, rngs=rngs), nnx.Param(jnp.ones(V))
+
+        def __call__(self, tokens):
+            inner = {"remat": nnx.remat, "jit": nnx.jit}[form](lambda module, x: module.drop(module.value(x)))
+            return inner(self, self.embed(tokens)) + self.bias
+
+    model = Quiet(nnx.Rngs(0))
+    lm, params = tdd.from_nnx(model, vocab_size=V)
+    model.eval()
+    expected = model(jnp.asarray(TOKENS))
+    for logits in (lm.logits, jax.jit(lm.logits)):
+        np.testing.assert_allclose(logits(params, TOKENS), expected, rtol=1e-5, atol=1e-6)
+    tdd.check_causal(lm, params, TOKENS)
 
 
 def test_an_equinox_model_given_a_dictionary():

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.interpreters import partial_eval
 
 from tdd.models.adapters.function import (
     Arguments,
@@ -126,18 +127,20 @@ class _Structure:
 
 def _by_path(tree: Any) -> dict[_Path, Any]:
     """The arrays of a tree by their paths; a number of a list may be a word, as in a tree that was read from a file."""
-
-    def word(key: Any) -> str:
-        return str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
-
-    return {
-        tuple(part for part in map(word, path) if part not in _VALUE): leaf
-        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
-    }
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    found = {tuple(_word(key) for key in path if not _holds_array(key)): leaf for path, leaf in leaves}
+    if len(found) < len(leaves):
+        raise InputError("two arrays of a model of nnx have one path, as '1' and 1 do: give one of them another name")
+    return found
 
 
-_VALUE = ("value", "raw_value")
-"""Names under which a variable of nnx holds its array, where it is a tree of its own."""
+def _word(key: Any) -> str:
+    return str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
+
+
+def _holds_array(key: Any) -> bool:
+    """Whether a variable that is a tree of its own holds its array under this name; no key of a dictionary does."""
+    return isinstance(key, jax.tree_util.GetAttrKey) and key.name in ("value", "raw_value")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,12 +153,16 @@ class _Layout:
     random: Any
     random_leaves: tuple[tuple[tuple[int, ...], Any, Any], ...]
 
-    def model(self, params: Any) -> Any:
+    def constants(self) -> list[jax.Array]:
+        """What stands for the state of random generators."""
+        return [_constant(*leaf) for leaf in self.random_leaves]
+
+    def model(self, params: Any, constants: list[jax.Array] | None = None) -> Any:
         """The module with these arrays."""
         from flax import nnx
 
         parts = self.trained.state("params", params["params"]), self.rest.state("state", params["state"])
-        constants = [_constant(*leaf) for leaf in self.random_leaves]
+        constants = self.constants() if constants is None else constants
         return nnx.merge(self.graph, *parts, jax.tree.unflatten(self.random, constants))  # type: ignore[arg-type]
 
 
@@ -168,14 +175,24 @@ class _NnxCall:
     arguments: Arguments = ()
 
     def __call__(self, params: Any, *inputs: jax.Array) -> Any:
-        from flax import nnx
-
         model = self.layout.model(params)
-        before = jax.tree.leaves(nnx.state(model, nnx.RngState))
-        result = bound(model, self.method, self.arguments)(*inputs)
-        if any(a is not b for a, b in zip(before, jax.tree.leaves(nnx.state(model, nnx.RngState)), strict=True)):
-            raise wants_randomness(type(model).__name__, None)
-        return result
+        if self.layout.random_leaves:
+            self._check_no_draws(type(model).__name__, params, inputs)
+        return bound(model, self.method, self.arguments)(*inputs)
+
+    def _check_no_draws(self, name: str, params: Any, inputs: Any) -> None:
+        """No result may depend on the state of a random generator; a part that has one, but does not use it, may."""
+        prune = getattr(partial_eval, "dce_jaxpr", None)
+        if prune is None:  # not in this JAX
+            return
+
+        def of_random(constants: Any) -> Any:
+            return bound(self.layout.model(params, constants), self.method, self.arguments)(*inputs)
+
+        traced = jax.make_jaxpr(of_random)(self.layout.constants()).jaxpr
+        _, used = prune(traced, [True] * len(traced.outvars))
+        if any(used):
+            raise wants_randomness(name, None)
 
 
 def _random_leaf(leaf: Any) -> tuple[tuple[int, ...], Any, Any]:
