@@ -201,9 +201,7 @@ def _dealt(
         if capacity <= most_tokens:
             shape = size, length, capacity
             found.append([one for kind, mine in tokens.items() for one in _deal(kind, members[kind], mine, shape)])
-        elif number < count:  # in growing steps: rows that fill a batch alone come to as many batches as rows
-            number = min(count - 1, number + number // 64)
-        number += 1
+        number = number + 1 if found else _next(number, count)
     return min(found, key=lambda form: sum(_cost(batch, token_budget) for batch in form))
 
 
@@ -212,11 +210,16 @@ def _deal(kind: str, rows: np.ndarray, tokens: np.ndarray, shape: tuple[int, int
     size, length, capacity = shape
     number = max(-(-int(tokens.sum()) // capacity), -(-len(rows) // size))
     while _most_dealt(tokens, number) > capacity:
-        number += 1
+        number = _next(number, len(rows))
     hand = _hands(len(rows), number)
     for mine in np.split(rows[np.argsort(hand, kind="stable")], np.cumsum(np.bincount(hand))[:-1]):
         # every second row first: where the memory ends, each half of a batch has half of its tokens
         yield Batch(kind, np.concatenate([mine[::2], mine[1::2]]), size, length, capacity)
+
+
+def _next(number: int, count: int) -> int:
+    """A larger number of hands, in growing steps: rows that fill a batch alone come to as many as there are cards."""
+    return number + 1 if number >= count else min(count, number + 1 + number // 64)
 
 
 def _hands(count: int, number: int) -> np.ndarray:
