@@ -110,13 +110,17 @@ def hidden_at(spec: DecoderSpec, params: Any, tokens: jax.Array, places: jax.Arr
     """
     check_tokens(tokens.shape, tokens.dtype, spec.max_length)
     kept = Places.of(places, *tokens.shape)
-    embedded = embed(spec, params, kept.in_one_row(tokens), limited=False)
+    embedded = _rows_of(params, kept.in_one_row(tokens))
     return trunk(spec, params, embedded, places=kept)[0].astype(readout(spec, params).dtype)
 
 
-def embed(spec: DecoderSpec, params: Any, tokens: jax.Array, *, limited: bool = True) -> jax.Array:
+def embed(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
     """Rows of the embedding, [B, T, embedding width] float32, before any scale, projection or position."""
-    check_tokens(tokens.shape, tokens.dtype, spec.max_length if limited else None)
+    check_tokens(tokens.shape, tokens.dtype, spec.max_length)
+    return _rows_of(params, tokens)
+
+
+def _rows_of(params: Any, tokens: jax.Array) -> jax.Array:
     return jnp.take(params["embedding"]["tokens"], tokens, axis=0, mode="fill").astype(jnp.float32)
 
 

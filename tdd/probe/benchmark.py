@@ -54,7 +54,7 @@ GUARANTEE_ROWS = [
                 "items that are not leaked and references are exchangeable at every look",
                 "the score, the steps of the looks and their number were fixed before any score was seen",
                 "the training does not react to the evidence, except by stopping",
-                "over the data and the draws of the bounds, which the seed and the look make (tdd.fdp_bounds)",
+                "the probability is over the data and over the draws of the bounds, other ones at each look",
             ),
             "finite-sample",
             "tdd.fdp_bounds, each look at its share of alpha; Gazin, Blanchard & Roquain (2024)",

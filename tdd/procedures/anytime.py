@@ -32,7 +32,7 @@ GUARANTEE = Guarantee.finite_sample(
         "the suspects is a uniformly random choice: suspects and references are of one kind, chosen and prepared alike",
         "the looks and the horizon were fixed before any score was seen",
         "the training does not react to the evidence, except by stopping",
-        "the rate is that over the data and the relabellings that the seed draws; one seed for all data has its own",
+        "the probability is over the data and over the relabellings; for those of one seed it may differ",
     ),
     "slots of exchangeable trajectories (tdd.kernels.trajectories.advance); spending after Lan & DeMets (1983)",
 )

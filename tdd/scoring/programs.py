@@ -150,16 +150,8 @@ class GradientProgram:
     def __init__(self, lm: LanguageModel, params: Any, devices: Devices) -> None:
         self.lm, self.params, self.devices = lm, params, devices
 
-    def start(
-        self,
-        pieces: Sequence[np.ndarray],
-        size: int,
-        length: int,
-        rows: Rows,
-        halvings: int,
-        num_places: int | None = None,
-    ) -> Any:
-        """See `TokenProgram`; padding is not left out."""
+    def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
+        """See `TokenProgram`."""
         laid = [_lay_out(piece, size, length, rows) for piece in pieces]
         masks = np.zeros((len(pieces), size * length), bool)
         for mask, one in zip(masks, laid, strict=True):

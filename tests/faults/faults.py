@@ -2316,6 +2316,20 @@ DRAWS_AND_DUMPS = (
         ("tests/procedures/test_own_procedure.py::test_a_procedure_may_wait_for_the_decision_of_another_thread",),
     ),
     Fault(
+        "ktd: bounds rank a difference of means",
+        "tdd/procedures/ktd.py",
+        "in_own_precision(lambda both: -knockoff.w_statistics(*both), role)",
+        "role[0] - role[1].mean(axis=1)",
+        ("tests/procedures/test_ktd.py::test_bounds_rank_what_the_selection_ranks",),
+    ),
+    Fault(
+        "leak: the bounds of all looks have the same draws",
+        "tdd/probe/benchmark.py",
+        "jax.random.fold_in(arrays.key_of_seed(self.options.seed), look)",
+        "arrays.key_of_seed(self.options.seed)",
+        ("tests/probe/test_contamination.py::test_the_bounds_of_each_look_have_draws_of_their_own",),
+    ),
+    Fault(
         "nnx: arrays are taken in the order in which they come",
         "tdd/models/adapters/nnx.py",
         "leaves = [found[path] for path in expected]",

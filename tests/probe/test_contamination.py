@@ -95,6 +95,19 @@ def leaked(by_reference):
     return run(anew(by_reference), BENCHMARK[:20], begin=3)
 
 
+def test_the_bounds_of_each_look_have_draws_of_their_own(leaked, monkeypatch):
+    keys, of = [], benchmark.fdp_bounds
+
+    def drawn(*given, key, **options):
+        keys.append(jax.random.key_data(key).tolist())
+        return of(*given, key=key, **options)
+
+    monkeypatch.setattr(benchmark, "fdp_bounds", drawn)
+    for look in (2, 3, 3):
+        leaked._bounds(look, leaked.history[look - 1].flagged)
+    assert keys[0] != keys[1] == keys[2]
+
+
 def test_a_leak_is_reported_with_its_time_its_fraction_and_its_items(leaked):
     leak = leaked.leak()
     assert leaked.alarm

@@ -13,8 +13,9 @@ from scipy import stats
 from tdd.kernels import knockoff
 from tdd.procedures.knockoff_bounds import knockoff_fdp_bounds
 from tdd.procedures.knockoff_symmetry import knockoff_symmetry
-from tdd.procedures.ktd import GUARANTEE_ROWS, GUARANTEES, PROPORTIONS, RULES, ktd
+from tdd.procedures.ktd import GUARANTEE_ROWS, GUARANTEES, KTD, PROPORTIONS, RULES, ktd
 from tdd.procedures.ptdi import ptdi
+from tdd.records import Evidence
 from tdd.validate import InputError
 
 
@@ -402,3 +403,16 @@ def test_the_statistic_of_the_paper_rule_feeds_the_bound():
     at_cut = np.asarray(bound.num_selected)[np.asarray(selection.statistic) == float(selection.cut)]
     assert at_cut.tolist() == [int(selection.num_selected)]
     assert jax.jit(lambda w: knockoff.threshold(w, 0.3))(selection.statistic) == selection.cut
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bounds_rank_what_the_selection_ranks(dtype):
+    """Tenths, three knockoffs: a mean of differences and a difference of means have other ties."""
+    rng, members = np.random.default_rng(0), 1.5 * (np.arange(60) < 30)
+    calibration, scores, copies, others = (rng.integers(0, 30, size) / 10 for size in (60, 60, (60, 3), (60, 3)))
+    given = {"calibration": calibration, "calibration_knockoffs": copies, "scores": scores - members}
+    evidence = Evidence(**{name: array.astype(dtype) for name, array in (given | {"knockoffs": others}).items()})
+    procedure = KTD("conformal", proportion="none")
+    selection = procedure.select(evidence, 0.2)
+    bounds = procedure.bounds(evidence, selection, delta=0.1, key=jax.random.key(0), num_draws=99)
+    np.testing.assert_array_equal(bounds.rank, np.rint(61 * np.asarray(selection.p_values)))
