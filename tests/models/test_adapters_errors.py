@@ -210,7 +210,7 @@ def test_logits_that_depend_on_the_other_texts(model, num_texts):
 
 def in_half_precision(params, tokens):
     """Weights and logits of 32 bits, and what is between them of 16."""
-    x = jnp.asarray(params, jnp.float16)[tokens]
+    x = jnp.asarray(params, jnp.bfloat16)[tokens]
     for _ in range(4):
         x = x + jnp.tanh(1.5 * x + x.mean(-1, keepdims=True))
     return x.astype(jnp.float32)
