@@ -154,7 +154,7 @@ def plan(
         members = {kind: rows[np.argsort(-lengths[kind][rows], kind="stable")] for kind, rows in members.items()}
         forms = [_in_order(members, length, token_budget)]
         if compact:
-            forms.append(_dealt(members, lengths, length, token_budget))
+            forms.append(_balanced(members, lengths, length, token_budget))
         batches += min(forms, key=lambda form: sum(_cost(batch, token_budget) for batch in form))
     order = {kind: i for i, kind in enumerate(lengths)}
     batches.sort(key=lambda batch: (order[batch.kind], -batch.length))
@@ -184,10 +184,10 @@ def _in_order(members: Mapping[str, np.ndarray], length: int, token_budget: int)
     ]
 
 
-def _dealt(
+def _balanced(
     members: Mapping[str, np.ndarray], lengths: Mapping[str, np.ndarray], length: int, token_budget: int
 ) -> list[Batch]:
-    """Batches with about equally many tokens, whose padding is left out: the rows are dealt out from long to short."""
+    """Batches with about equally many tokens, whose padding is left out."""
     tokens = {kind: computed(lengths[kind][rows]) for kind, rows in members.items() if len(rows)}
     most_rows = max(1, _ROWS_OF_BUDGET * token_budget // length)
     largest = max(tokens, key=lambda kind: int(tokens[kind].sum()))
@@ -196,41 +196,41 @@ def _dealt(
     found: list[list[Batch]] = []
     number = fewest
     while number <= count and len(found) < _TRIED:
-        size, capacity = -(-count // number), _most_dealt(tokens[largest], number)
+        size, capacity = -(-count // number), _most_tokens(tokens[largest], number)
         capacity = min(max(-(-capacity // STEP) * STEP, length), size * length)  # every row of the bucket fits
         if capacity <= most_tokens:
             shape = size, length, capacity
-            found.append([one for kind, mine in tokens.items() for one in _deal(kind, members[kind], mine, shape)])
+            found.append([one for kind, mine in tokens.items() for one in _in_shape(kind, members[kind], mine, shape)])
         number = number + 1 if found else _next(number, count)
     return min(found, key=lambda form: sum(_cost(batch, token_budget) for batch in form))
 
 
-def _deal(kind: str, rows: np.ndarray, tokens: np.ndarray, shape: tuple[int, int, int]) -> Iterator[Batch]:
-    """Rows [R] from long to short, with their tokens [R], as few batches of a shape [B, T] with C tokens."""
+def _in_shape(kind: str, rows: np.ndarray, tokens: np.ndarray, shape: tuple[int, int, int]) -> Iterator[Batch]:
+    """Rows [R] from long to short, with their tokens [R], in few batches of a shape [B, T] with C tokens."""
     size, length, capacity = shape
     number = max(-(-int(tokens.sum()) // capacity), -(-len(rows) // size))
-    while _most_dealt(tokens, number) > capacity:
+    while _most_tokens(tokens, number) > capacity:
         number = _next(number, len(rows))
-    hand = _hands(len(rows), number)
-    for mine in np.split(rows[np.argsort(hand, kind="stable")], np.cumsum(np.bincount(hand))[:-1]):
+    batch = _serpentine(len(rows), number)
+    for mine in np.split(rows[np.argsort(batch, kind="stable")], np.cumsum(np.bincount(batch))[:-1]):
         # every second row first: where the memory ends, each half of a batch has half of its tokens
         yield Batch(kind, np.concatenate([mine[::2], mine[1::2]]), size, length, capacity)
 
 
 def _next(number: int, count: int) -> int:
-    """A larger number of hands, in growing steps: rows that fill a batch alone come to as many as there are cards."""
+    """A larger number of batches, in growing steps: rows that fill a batch alone need as many as there are rows."""
     return number + 1 if number >= count else min(count, number + 1 + number // 64)
 
 
-def _hands(count: int, number: int) -> np.ndarray:
-    """Which of a number of hands each card gets, [count], dealt to and fro."""
+def _serpentine(count: int, number: int) -> np.ndarray:
+    """The batch of each row, [count]: batches 0 to `number` - 1, back again, and so on."""
     turn, place = np.divmod(np.arange(count), number)
     return np.where(turn % 2 == 0, place, number - 1 - place)
 
 
-def _most_dealt(tokens: np.ndarray, number: int) -> int:
-    """Tokens of the hand that has most."""
-    return int(np.bincount(_hands(len(tokens), number), weights=tokens).max())
+def _most_tokens(tokens: np.ndarray, number: int) -> int:
+    """Tokens of the batch that has most, of rows in serpentine order."""
+    return int(np.bincount(_serpentine(len(tokens), number), weights=tokens).max())
 
 
 def _in_shapes(lengths: Mapping[str, np.ndarray], shapes: Mapping[int, Shape]) -> list[Batch]:
@@ -248,7 +248,7 @@ def _in_shapes(lengths: Mapping[str, np.ndarray], shapes: Mapping[int, Shape]) -
             else:
                 stop = len(order) if edge == 0 else int((counts > edges[edge - 1]).sum())
                 mine = order[first:stop]
-                batches += _deal(kind, mine, computed(counts[mine]), (size, length, capacity))
+                batches += _in_shape(kind, mine, computed(counts[mine]), (size, length, capacity))
             first = stop
     return batches
 

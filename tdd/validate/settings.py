@@ -21,6 +21,9 @@ def in_own_settings() -> Iterator[None]:
       InputError: a process that was forked from one that computed.
     """
     check_process()
+    if _are_own():  # entering a context costs more than a small decision
+        yield
+        return
     with (
         jax.debug_nans(False),
         jax.debug_infs(False),
@@ -29,6 +32,21 @@ def in_own_settings() -> Iterator[None]:
         jax.transfer_guard("allow"),
     ):
         yield
+
+
+_GUARDS = [f"jax_transfer_guard_{way}" for way in ("host_to_device", "device_to_device", "device_to_host")]
+
+
+def _are_own() -> bool:
+    """Whether the caller has left the settings as JAX has them."""
+    config: Any = jax.config
+    promotion = config.jax_numpy_dtype_promotion  # a word, or in newer JAX an enumeration
+    return (
+        not (config.jax_debug_nans or config.jax_debug_infs)
+        and getattr(promotion, "value", promotion) == "standard"
+        and config.jax_numpy_rank_promotion == "allow"
+        and all(getattr(config, guard) in (None, "allow") for guard in _GUARDS)
+    )
 
 
 @contextlib.contextmanager

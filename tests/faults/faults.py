@@ -2365,7 +2365,7 @@ DRAWS_AND_DUMPS = (
         ("tests/models/test_decoder.py::test_a_function_in_place_of_the_decoders_gets_the_weights",),
     ),
     Fault(
-        "buckets: rows are dealt in one direction",
+        "buckets: batches are filled in one direction",
         "tdd/scoring/buckets.py",
         "np.where(turn % 2 == 0, place, number - 1 - place)",
         "place",

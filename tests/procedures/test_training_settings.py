@@ -6,6 +6,7 @@ import pytest
 import training_settings
 
 import tdd
+from tdd.validate import settings
 
 RNG = np.random.default_rng(0)
 NULLS, SCORES = RNG.normal(size=50), np.append(RNG.normal(size=30) - 1, np.nan)
@@ -38,3 +39,33 @@ def test_a_decision_does_not_depend_on_the_settings(name):
     with training_settings.strict():
         found = CALLS[name]()
     jax.tree.map(np.testing.assert_array_equal, jax.tree.map(np.asarray, found), expected)
+
+
+ONE_BY_ONE = {
+    "debug_nans": lambda: jax.debug_nans(True),
+    "debug_infs": lambda: jax.debug_infs(True),
+    "dtypes": lambda: jax.numpy_dtype_promotion("strict"),
+    "ranks": lambda: jax.numpy_rank_promotion("raise"),
+    "to the device": lambda: jax.transfer_guard_host_to_device("disallow"),
+    "from the device": lambda: jax.transfer_guard_device_to_host("disallow"),
+    "between devices": lambda: jax.transfer_guard_device_to_device("disallow"),
+}
+
+
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_one_setting_alone_is_put_aside(name):
+    names = [*training_settings.STRICT, *settings._GUARDS]
+
+    def values():
+        return {name: getattr(jax.config, name) for name in names}
+
+    before = values()
+    with ONE_BY_ONE[name]():
+        given = values()
+        assert given != before
+        with settings.in_own_settings():
+            within = values()
+            assert settings._are_own()
+            CALLS["td4eval"]()
+        assert values() == given
+    assert within["jax_debug_nans"] is within["jax_debug_infs"] is False
