@@ -3,6 +3,7 @@
 import guarantees
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tdd.kernels import evalues
@@ -12,6 +13,7 @@ from tdd.probe.order import OrderGuard
 from tdd.probe.shards import ShardEvidence, shard_labels
 from tdd.procedures.bounds import fdp_bounds
 from tdd.procedures.fdp_template import fdp_template
+from tdd.validate.arrays import key_of_seed
 
 LENGTH, BATCH, ALPHA = 48, 12, 0.2
 
@@ -178,3 +180,30 @@ def test_the_bounds_of_a_leak_hold_at_all_looks_together(budget):
     found = guarantees.simulate(one, seed=0)
     guarantees.assert_at_most(found["shared"], ALPHA, budget)
     guarantees.assert_exceeds(found["whole"], ALPHA, budget)
+
+
+@pytest.mark.slow("long")
+def test_what_the_draws_of_one_look_miss_those_of_the_next_do_not():
+    """2,560 references, 64 items, 20 looks as far apart as can be, none leaked: each look has its own draws. The twin
+    has those of the first at all of them, and these happen to be too narrow."""
+    references, items, looks, delta, rng = 2_560, 64, 20, 0.05 / 20, np.random.default_rng(0)
+
+    def failures(key, repetitions):
+        """Share of data in which more than the bound of some rank's nulls reach it."""
+        template = fdp_template(references, items, key=key, delta=delta, num_draws=1_600)
+        rank = np.asarray(template.rank)[np.asarray(template.rank) <= references]
+        bound = np.asarray(template.bound)[np.searchsorted(np.asarray(template.num_nulls), items)][: len(rank)]
+        shape = np.diff(rank, prepend=0, append=references + 1).astype(float)
+        wrong = 0
+        for _ in range(repetitions // 20_000):
+            between = rng.standard_gamma(shape, (20_000, len(shape)))
+            counts = rng.multinomial(items, between / between.sum(axis=1, keepdims=True))
+            wrong += int((np.cumsum(counts[:, :-1], axis=1) > bound).any(axis=1).sum())
+        return wrong / repetitions
+
+    key = key_of_seed(0)
+    own = np.array([failures(jax.random.fold_in(key, look), 20_000) for look in range(1, looks + 1)])
+    same = failures(key, 200_000)
+    error = 5 * np.sqrt((own * (1 - own) / 20_000).sum())
+    assert 1 - np.prod(1 - own) + error < 0.05
+    assert 1 - (1 - same + 5 * np.sqrt(same / 200_000)) ** looks > 0.05
