@@ -11,6 +11,7 @@ from benchmarks.aot import on_device
 from benchmarks.reproductions import command as reproductions
 from benchmarks.throughput import command as throughput
 from tdd.cli import execute
+from tdd.cli.common import CommandParser
 
 _EXAMPLES = """\
 examples:
@@ -26,7 +27,7 @@ Every other measurement is a script of its own: python -m benchmarks.rules, pyth
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status, as `tdd.cli.main`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m benchmarks",
         description="Throughput beside peers, the papers' experiments on small models, planted truth in a real one.",
         epilog=_EXAMPLES,

@@ -9,15 +9,16 @@ from collections.abc import Sequence
 
 from benchmarks.recipes import RECIPES
 from tdd.cli import execute
+from tdd.cli.common import CommandParser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one recipe; returns the exit status, as `tdd.cli.main`."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.recipes", description=str(__doc__).partition("\n")[0])
+    parser = CommandParser(prog="python -m benchmarks.recipes", description=str(__doc__).partition("\n")[0])
     commands = parser.add_subparsers(dest="command", metavar="NAME", required=True)
     for name, recipe in RECIPES.items():
         command = commands.add_parser(name, help=recipe.title, description=f"{recipe.title}. Truth: {recipe.truth}.")
-        command.set_defaults(run=_run, json=False, quiet=False, verbose=False)
+        command.set_defaults(run=_run, parser=command, json=False, quiet=False, verbose=False)
         command.add_argument("model", help=f"checkpoint folder or hub id, as {recipe.model}")
         command.add_argument("--texts", nargs="+", required=True, metavar="FILE", help="texts with their copies")
         command.add_argument(

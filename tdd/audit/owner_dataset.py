@@ -98,7 +98,8 @@ def run_dataset_inference(
       **options: revision of the model, and how to run; see `tdd.Run`.
 
     Raises:
-      InputError: fewer than four texts (or groups) with all scores in a set, a group in both sets, anything else that
+      InputError: fewer than four texts (or groups) with all scores in a set, a group or every suspect text in both
+        sets, anything else that
         cannot be used.
 
     Cost: one pass over all texts, and the test's own; see `tdd.dataset_inference`.
@@ -175,6 +176,10 @@ def _check_sets(sets: Sequence[Texts], groups: Sequence[Sequence[str]]) -> None:
     """Check that each set has enough units, and that no group is in both."""
     if both := sorted({*groups[0]} & {*groups[1]}):
         raise InputError(f"group {both[0]!r} is in both sets ({len(both)} are); leave it out of one of them")
+    if {*sets[0].texts} <= {*sets[1].texts}:
+        raise InputError(
+            f"suspect: each of the {len(sets[0])} texts is a held-out text too; give others in one of them"
+        )
     for name, one, own in zip(("suspect", "heldout"), sets, groups, strict=True):
         count, kind = (len({*own}), "groups") if own else (len(one), "texts")
         if count < procedures.FEWEST:

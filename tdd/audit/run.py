@@ -332,12 +332,21 @@ def _open_folder(
 
 
 def _input_checks(inputs: Inputs, seed: int, items: Items) -> dict[str, Any]:
-    """The diagnostics of the items by name, computed before any model is looked at."""
+    """The diagnostics of the items by name, computed before any model is looked at.
+
+    Raises:
+      InputError: every candidate is a calibration item.
+    """
     checks: dict[str, Any] = {}
     if inputs.calibration is not None:
         _logger.info("comparing calibration and candidates without the model: copies, preparation, blind baseline")
         groups = (inputs.calibration_clusters, inputs.clusters) if inputs.clusters else None
         checks |= items.compare(inputs.calibration, inputs.candidates, seed=seed, groups=groups)
+        if {*inputs.candidates.texts} <= {*inputs.calibration.texts}:
+            raise InputError(
+                f"candidates: each of the {len(inputs.candidates)} is a calibration item too, whose null is known; "
+                "give items of which it is not known"
+            )
     if inputs.knockoffs("candidate"):
         checks["knockoff_texts"] = knockoff_texts(inputs)
     return checks

@@ -77,16 +77,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return execute(_parser(typed), typed)
 
 
-def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
+def execute(parser: CommandParser, typed: Sequence[str]) -> int:
     """Run the command of `parser` that was typed; returns the exit status. Errors and signals end in one line."""
     with any_encoding():
         return _execute(parser, typed)
 
 
-def _execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
+def _execute(parser: CommandParser, typed: Sequence[str]) -> int:
     arguments, unknown = parser.parse_known_args([*typed])
+    command: CommandParser = getattr(arguments, "parser", parser)
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_of_a_score(unknown)}")
+        known = _of_a_score(unknown) or command.nearest(unknown)
+        command.error(f"unrecognized arguments: {' '.join(unknown)}{known}")
     arguments.typed = [*typed]
     if not hasattr(arguments, "run"):
         parser.print_help()
@@ -106,7 +108,8 @@ def _execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
             sys.stdout.flush()
             check_still_there(arguments)
     except InputError as error:
-        print(f"{parser.prog} {arguments.command}: error: {printable(str(error))}", file=sys.stderr)
+        said = command.in_options(error.said)
+        print(f"{parser.prog} {arguments.command}: error: {printable(said)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as end:
         kept = getattr(arguments, "out", None) or getattr(arguments, "store", None)
@@ -185,9 +188,9 @@ def _on_its_way() -> bool:
     return False
 
 
-def _parser(typed: Sequence[str] = ()) -> argparse.ArgumentParser:
+def _parser(typed: Sequence[str] = ()) -> CommandParser:
     """The parser of the command that was typed first, or of all commands where that is none of them."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="tdd",
         description="Which texts was a language model trained on? Answers with a controlled\nerror rate.",
         epilog=_EXAMPLES,

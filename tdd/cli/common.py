@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
+import difflib
 import io
 import json
 import logging
@@ -12,7 +13,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tdd.validate import InputError, printable
 
@@ -52,6 +53,52 @@ class CommandParser(argparse.ArgumentParser):
             self.epilog = epilog
         return shown + (f"\n{len(rare)} more options: {self.prog} --help-all\n" if rare else "")
 
+    def error(self, message: str) -> NoReturn:
+        """End with status 2, one line of error, and what was probably meant."""
+        super().error(message + _meant(message))
+
+    def nearest(self, unknown: Sequence[str]) -> str:
+        """The options that were probably meant by words that are none of them, to add to a message; "" if none."""
+        known = [name for action in self._actions for name in action.option_strings]
+        near = (difflib.get_close_matches(word.partition("=")[0], known, 1, 0.7) for word in unknown if word[:1] == "-")
+        return _asked([name for found in near for name in found])
+
+    def in_options(self, message: str) -> str:
+        """A message about arguments of a function in the words of the command: `--shards 30` for `num_shards=30`.
+
+        Arguments are found at the beginning of a message, and wherever a value or the option follows them.
+        """
+        options: dict[str, str] = {}
+        for form in ("{}", "num_{}", "{}s"):
+            for action in self._actions:
+                for option in action.option_strings:
+                    if option.startswith("--"):
+                        shown = option if action.nargs == 0 else f"{option} "
+                        options.setdefault(form.format(option[2:].replace("-", "_")), shown)
+                        options.setdefault(form.format(action.dest), shown)
+
+        def option(found: re.Match[str]) -> str:
+            shown = options.get(found[1], found[0])
+            return shown if shown.endswith(" ") or found[2] == "=True" else found[0]
+
+        message = re.sub(r"\b\w+(?:=\S*)? \((--[\w-]+)\)", r"\1", message)
+        message = re.sub(r"(?<![\w:,.'\"\[(-])(\w+?)(?:\[\d+\])?(=True\b|=(?!\.\.\.))", option, message)
+        return re.sub(r"^(\w+)(?:\[\d+\])?(?=[: ])", lambda found: options.get(found[1], found[0]).strip(), message)
+
+
+def _meant(message: str) -> str:
+    """What was probably meant by what argparse refuses, to add to its message."""
+    if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+        return _asked(difflib.get_close_matches(found[1], re.findall(r"[\w.-]+", found[2]), 1, 0.7))
+    if found := re.search(r"invalid (?:float|int) value: '([\d.]+)%'", message):
+        with contextlib.suppress(ValueError):
+            return f"; {float(found[1]) / 100:g} stands for {found[1]}%"
+    return ""
+
+
+def _asked(names: Sequence[str]) -> str:
+    return f"; did you mean {' and '.join(dict.fromkeys(names))}?" if names else ""
+
 
 class _HelpAll(argparse.Action):
     def __call__(self, parser: Any, *ignored: Any) -> None:
@@ -66,7 +113,7 @@ def command(commands: Any, name: str, run: Any, summary: str, *, usual: Sequence
     """
     sentence = summary[:1].upper() + summary[1:] + ("" if summary.endswith("?") else ".")
     parser = commands.add_parser(name, help=summary, description=sentence)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     if usual:
         parser.usual = frozenset(("-h", "--help-all", "--json", *usual))
         parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options and exit")

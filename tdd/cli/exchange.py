@@ -25,7 +25,7 @@ _LAST_LOOK = 1 / 3
 """Smallest fraction of the level that the last look of "spending" has."""
 
 _WITH_LOG_PROBS = {"log_probs", "test", "alpha", "seed", "json", "quiet", "verbose", "fail_on_detection"}
-_WITH_LOG_PROBS |= {"command", "model", "dataset", "run", "typed", "usual"}
+_WITH_LOG_PROBS |= {"command", "model", "dataset", "parser", "run", "typed", "usual"}
 """Arguments that the command reads beside --log-probs."""
 
 _EPILOG = """\

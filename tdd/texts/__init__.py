@@ -272,8 +272,8 @@ def _existing_path(source: str | os.PathLike[str]) -> pathlib.Path:
     text = os.fspath(source)
     if not os.path.exists(text):
         raise InputError(
-            f"no such file or folder: {shown(text)}; a single string is always a path, "
-            "so pass a list of strings to give the texts themselves"
+            f"no such file or folder: {shown(text)}",
+            "; a single string is always a path, so pass a list of strings to give the texts themselves",
         )
     place = os.path.realpath(text)
     of_a_shell = os.path.abspath(text).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))

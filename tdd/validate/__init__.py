@@ -15,10 +15,14 @@ _OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "out_of_memory", "faile
 
 
 class InputError(ValueError):
-    """A value that the user passed cannot be used; the message, one printable line, names it and what would work."""
+    """A value that the user passed cannot be used; the message, one printable line, names it and what would work.
 
-    def __init__(self, message: object = "") -> None:
-        super().__init__(printable(str(message)))
+    `in_python` ends the message where no command was typed.
+    """
+
+    def __init__(self, message: object = "", in_python: str = "") -> None:
+        self.said = printable(str(message))
+        super().__init__(self.said + in_python)
 
 
 def is_memory_error(error: BaseException) -> bool:

@@ -242,6 +242,7 @@ def test_means_of_groups_leave_out_what_has_no_score():
     [
         (rows_of("abcdefgh", "x"), rows_of("ijklmnop", "x"), "group 'x0' is in both sets .4 are."),
         (rows_of("abcdef", "x"), rows_of("ijklmnop", "y"), "suspect needs at least 4 groups, got 3"),
+        (rows_of("abcdefgh", "x"), rows_of("abcdefghij", "y"), "suspect: each of the 8 texts is a held-out text too"),
     ],
 )
 def test_messages_of_groups(dataset, suspect, heldout, message):

@@ -193,6 +193,13 @@ def test_duplicates_and_low_resolution_are_said(checkpoint):
     assert audit.run["checks"]["duplicates"]["num_exact_pairs"] == 1
 
 
+def test_candidates_that_are_all_calibration_items_are_refused(checkpoint):
+    calibration = some_texts(2, 12)
+    candidates = Texts(calibration.ids[:3], calibration.texts[:3], sha256="9")
+    with pytest.raises(tdd.InputError, match="candidates: each of the 3 is a calibration item too"):
+        tdd.run_audit(checkpoint, candidates, calibration, alpha=0.1, score="loss", progress=False)
+
+
 def test_moment_needs_and_uses_members(checkpoint):
     audit = small_audit(checkpoint, method="ptdi:proportion=moment", members=some_texts(3, 20))
     assert audit.run["decision"]["guarantee"]["kind"] == "asymptotic"

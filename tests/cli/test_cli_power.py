@@ -209,7 +209,9 @@ def test_messages(folder, tmp_path, capsys):
     assert "neither a finished test of canonical order" in fails(capsys, tmp_path)
     assert "no score column 'los'" in fails(capsys, table, "--score", "los")
     assert "score" in fails(capsys, table)
-    assert "there is no field label_field='known'" in fails(capsys, table, "--score", "loss", "--label-field", "known")
+    assert "there is no field --label-field 'known'" in fails(
+        capsys, table, "--score", "loss", "--label-field", "known"
+    )
     assert "--n must be whole numbers, got ten" in fails(capsys, table, "--score", "loss", "--n", "ten")
     assert "--fraction must be numbers" in fails(capsys, table, "--score", "loss", "--fraction", "half")
     assert "from 0 to 1, got 5.0" in fails(capsys, table, "--score", "loss", "--fraction", "5")

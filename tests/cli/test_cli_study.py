@@ -126,9 +126,9 @@ def test_json_holds_rows_with_verdicts(table, capsys):
         (("--repetitions", "0"), "repetitions"),
         (("--devices", "99"), "devices must be 1 to"),
         (("--devices", "0"), "--devices must be at least 1"),
-        (("--target-se", "-1"), "target_se"),
+        (("--target-se", "-1"), "--target-se"),
         (("--seed", "-1"), "seed must be a whole number"),
-        (("--table", "{table}", "--score", "original", "--knockoffs", "paraphrase"), "label_field must name"),
+        (("--table", "{table}", "--score", "original", "--knockoffs", "paraphrase"), "--label-field must name"),
         (("--score", "original"), "--table FILE"),
         (("--table", "{table}", "--score", "original", "--label-field", "label"), "knockoffs must name"),
         (

@@ -139,8 +139,8 @@ def test_long_texts_are_refused_or_cut(arguments, tmp_path, capsys):
 def test_devices_that_are_not_there(arguments, tmp_path, capsys):
     words = [*arguments, "--no-compilation-cache", "--out", str(tmp_path / "a.csv")]
     assert main([*words, "--devices", "1000"]) == 2
-    assert "devices=1000 must be at least 1 and at most" in capsys.readouterr().err
+    assert "--devices 1000 must be at least 1 and at most" in capsys.readouterr().err
     assert main([*words, "--devices", "some"]) == 2
-    assert "devices='some' cannot be used; give a number, 'all'" in capsys.readouterr().err
+    assert "--devices 'some' cannot be used; give a number, 'all'" in capsys.readouterr().err
     assert main([*words, "--shard-params"]) == 2
     assert "only one is used" in capsys.readouterr().err

@@ -83,8 +83,8 @@ def test_what_a_model_needs_of_a_device(capsys, model_folder):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--device", "h300"], "device='h300' is neither one of"),
-        (["--device", "v5e", "--length", "5000"], "length=5000 must be at least 1 and at most the model's 4096"),
+        (["--device", "h300"], "--device 'h300' is neither one of"),
+        (["--device", "v5e", "--length", "5000"], "--length 5000 must be at least 1 and at most the model's 4096"),
     ],
 )
 def test_a_budget_that_cannot_be_made_is_one_line(options, complaint, capsys, model_folder):

@@ -92,6 +92,32 @@ def test_streams_are_as_they_were_afterwards(monkeypatch):
         print("日", flush=True)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("selct scores.csv", "; did you mean select?"),
+        ("select scores.csv --rolefield x", "select: error: unrecognized arguments: --rolefield x; did you mean --role-f"),
+        ("select scores.csv --zzz 3", "tdd select: error: unrecognized arguments: --zzz 3\n"),
+        ("select scores.csv --alpha 10%", "invalid float value: '10%'; 0.1 stands for 10%\n"),
+        ("select scores.csv --alpha 10", "tdd select: error: --alpha must lie strictly between"),
+        ("select scores.csv --id-field x", "there is no field --id-field 'x';"),
+        ("select none.csv", "tdd select: error: no such file or folder: 'none.csv'\n"),
+        ("select scores.csv --method ptdi:eta=2", "error: eta must lie strictly"),  # no option, a field of the method
+        ("study ptdi-alpha --alpha 5 --repetitions 9", "tdd study: error: --alpha must lie strictly between"),
+        ("study ptdi-alpha --repetition 0", "tdd study: error: --repetitions must lie from 1"),
+        ("lab trian r.toml", "(choose from 'train', 'example'); did you mean train?"),
+        ("score m scores.csv --out a.csv", "fields found: id, role, loss; name it with --text-field\n"),
+    ],
+)  # fmt: skip
+def test_errors_speak_of_what_was_typed(scores, words, said, capsys):
+    try:
+        status = main(words.split())
+    except SystemExit as end:
+        status = end.code
+    assert status == 2
+    assert said in capsys.readouterr().err
+
+
 def test_open_shows_the_page(scores, monkeypatch, capsys):
     shown = []
     monkeypatch.setattr("webbrowser.open", lambda place: shown.append(place) or len(shown) < 3)
