@@ -96,7 +96,7 @@ def test_streams_are_as_they_were_afterwards(monkeypatch):
     ("words", "said"),
     [
         ("selct scores.csv", "; did you mean select?"),
-        ("select scores.csv --rolefield x", "select: error: unrecognized arguments: --rolefield x; did you mean --role-f"),
+        ("select scores.csv --rolefield x", ": error: unrecognized arguments: --rolefield x; did you mean --role-f"),
         ("select scores.csv --zzz 3", "tdd select: error: unrecognized arguments: --zzz 3\n"),
         ("select scores.csv --alpha 10%", "invalid float value: '10%'; 0.1 stands for 10%\n"),
         ("select scores.csv --alpha 10", "tdd select: error: --alpha must lie strictly between"),
