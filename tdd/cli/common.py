@@ -77,12 +77,12 @@ class CommandParser(argparse.ArgumentParser):
                         options.setdefault(form.format(option[2:].replace("-", "_")), shown)
                         options.setdefault(form.format(action.dest), shown)
 
-        def option(found: re.Match[str]) -> str:
+        def typed(found: re.Match[str]) -> str:
             shown = options.get(found[1], found[0])
             return shown if shown.endswith(" ") or found[2] == "=True" else found[0]
 
         message = re.sub(r"\b\w+(?:=\S*)? \((--[\w-]+)\)", r"\1", message)
-        message = re.sub(r"(?<![\w:,.'\"\[(-])(\w+?)(?:\[\d+\])?(=True\b|=(?!\.\.\.))", option, message)
+        message = re.sub(r"(?<![\w:,.'\"\[(-])(\w+?)(?:\[\d+\])?(=True\b|=(?!\.\.\.))", typed, message)
         return re.sub(r"^(\w+)(?:\[\d+\])?(?=[: ])", lambda found: options.get(found[1], found[0]).strip(), message)
 
 

@@ -123,6 +123,9 @@ def test_pandas():
         texts = load_texts(source)
         assert (texts.texts, texts.ids) == (TEXTS, ids)
     assert load_texts(frame, label_field="label").labels == (0, 1, 0)
+    assert load_texts(frame.set_index("id")) == load_texts(frame), "an index with a name is a field"
+    assert load_texts(frame.set_index(["id", "label"]).iloc[:2]).ids == load_texts(frame).ids[:2]
+    assert load_texts(frame.drop(columns="id").iloc[1:]).ids[0] == "1", "other indices are no identifiers"
     assert "index 1 has no text" in message(pandas.Series(["a", None, "b"], dtype="string"))
     assert "index 1 has no text" in message(pandas.DataFrame({"text": ["a", np.nan, "b"]}))
 
