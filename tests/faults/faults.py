@@ -1856,9 +1856,30 @@ DEVICES = (
     Fault(
         "input error: control characters",
         "tdd/validate/__init__.py",
-        "super().__init__(printable(str(message)))",
-        "super().__init__(str(message))",
+        "self.said = printable(str(message))",
+        "self.said = str(message)",
         ("tests/procedures/test_odd_values.py",),
+    ),
+    Fault(
+        "commands: arguments are called by their Python names",
+        "tdd/cli/__init__.py",
+        "said = command.in_options(error.said)",
+        "said = error.said",
+        ("tests/cli/test_output.py",),
+    ),
+    Fault(
+        "audit: candidates that are all calibration items are decided on",
+        "tdd/audit/run.py",
+        "if {*inputs.candidates.texts} <= {*inputs.calibration.texts}:",
+        "if False:",
+        ("tests/audit/test_run.py",),
+    ),
+    Fault(
+        "GGUF: one expression of several cuts words",
+        "tdd/models/gguf/tokenizer.py",
+        "for expression in rule.expressions]",
+        "for expression in rule.expressions[:1]]",
+        ("tests/models/test_gguf_tokenizer.py",),
     ),
     Fault(
         "paraphrasers: a length of many digits is none",

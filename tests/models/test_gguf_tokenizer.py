@@ -174,3 +174,17 @@ def test_every_rule_builds_a_tokenizer():
         found = read_tokenizer(gguf_files.byte_level(pre), "llama", "file")
         text = "".join(gguf_files.ALPHABET[:90])
         assert found.decode(found(text, add_special_tokens=False).input_ids) == text
+
+
+@pytest.mark.parametrize(
+    ("pre", "words"),
+    [
+        ("deepseek-coder", "ab| | cd|1|2| | |\u4f60\u597d|?!|\n|\u10d0\u10d1| x|=|y"),
+        ("deepseek-llm", "ab| | cd|12|  |\u4f60\u597d|?!|\n|\u10d0\u10d1| x|=|y"),
+    ],
+)
+def test_words_of_several_expressions(pre, words):
+    own = own_pipeline(by_source("openai-community/gpt2"))
+    cut = read_tokenizer(metadata(own, pre), "llama", "x").backend_tokenizer.pre_tokenizer
+    text = words.replace("|", "")
+    assert "|".join(text[start:stop] for _, (start, stop) in cut.pre_tokenize_str(text)) == words

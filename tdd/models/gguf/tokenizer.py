@@ -31,27 +31,46 @@ def _by_case(ending: str, digits: str) -> str:
     return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 
 
+_CASED = (
+    "A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373"
+    "\u0376\u0377\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f"
+    "\u0531-\u0556\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77"
+    "\u1d79-\u1d9a\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d"
+    "\u1f5f-\u1f7d\u1f80-\u1fb4\u1fb6-\u1fbc\u1fbe\u1fc2-\u1fc4\u1fc6-\u1fcc\u1fd0-\u1fd3\u1fd6-\u1fdb"
+    "\u1fe0-\u1fec\u1ff2-\u1ff4\u1ff6-\u1ffc\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128"
+    "\u212a-\u212d\u212f-\u2134\u2139\u213c-\u213f\u2145-\u2149\u214e\u2183\u2184\u2c00-\u2c7b\u2c7e-\u2ce4"
+    "\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-\uabbf"
+    "\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3"
+    "\U000104d8-\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943"
+)
+"""Ranges of letters that have case, as DeepSeek's tokenizers list them: those of an older Unicode."""
+
+
 class _Rule(NamedTuple):
     """How a text is cut into words before tokens are merged."""
 
-    expression: str  # what a word is; "" for that of GPT-2
-    digits: bool = False  # true if every digit is a word, before all else
+    expressions: tuple[str, ...]  # what a word is: each cuts what the ones before it have left whole
     whole_words: bool = False  # true if a word that is a token is not built by merges
     begins: bool = False  # true if texts begin with the first special token where the file does not say
 
 
-_GPT2, _DIGITS = _Rule(""), _Rule("", digits=True)
-_LLAMA3 = _Rule(_CL100K, whole_words=True, begins=True)
-_QWEN2 = _Rule(_CL100K.replace("{1,3}", ""))
-_GPT4O = _Rule(_by_case(rf"{_CONTRACTIONS}?", r"\p{N}{1,3}"))
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3 = _Rule((_CL100K,), whole_words=True, begins=True)
+_QWEN2 = _CL100K.replace("{1,3}", "")
+_LINES, _EAST_ASIAN = r"[\r\n]", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+_MARKS = "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"
 RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(("gpt-2", "mpt", "olmo", "phi-2"), _GPT2),
-    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), _DIGITS),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3"), _LLAMA3),
-    **dict.fromkeys(("dbrx", "smaug-bpe"), _Rule(_CL100K)),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2"), _QWEN2),
-    **dict.fromkeys(("gpt-4o", "llama4"), _GPT4O),
-    "tekken": _Rule(_by_case("", r"\p{N}"), whole_words=True, begins=True),
+    **dict.fromkeys(("gpt-2", "mpt", "olmo", "phi-2", "mellum", "a.x-4.0", "gigachat", "trillion"), _Rule((_GPT2,))),
+    **dict.fromkeys(
+        ("smollm", "starcoder", "refact", "command-r", "codeshell", "minerva-7b"), _Rule((r"\p{N}", _GPT2))
+    ),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0"), _LLAMA3),
+    **dict.fromkeys(("dbrx", "smaug-bpe"), _Rule((_CL100K,))),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "kormo"), _Rule((_QWEN2,))),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), _Rule((_by_case(rf"{_CONTRACTIONS}?", r"\p{N}{1,3}"),))),
+    "tekken": _Rule((_by_case("", r"\p{N}"),), whole_words=True, begins=True),
+    "deepseek-coder": _Rule((_LINES, r"\s?\p{L}+", r"\s?\p{P}+", _EAST_ASIAN, r"\p{N}")),
+    "deepseek-llm": _Rule((_LINES, rf"\s?[{_CASED}]+", _MARKS, r"\s+$", _EAST_ASIAN, r"\p{N}+")),
 }
 """Supported values of tokenizer.ggml.pre."""
 
@@ -145,11 +164,9 @@ def _byte_level(metadata: Mapping[str, Any], vocabulary: _Vocabulary, rule: _Rul
         if not {left, right, left + right} <= vocabulary.numbers.keys():
             raise InputError(f"{where} has the merge {f'{left} {right}'!r}, whose parts or whole are no tokens")
     built = Tokenizer(models.BPE(vocabulary.numbers, merges, ignore_merges=rule.whole_words))
-    cut: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if rule.digits else []
-    if rule.expression:
-        cut.append(pre_tokenizers.Split(Regex(rule.expression), "isolated"))
-    cut.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not rule.expression))
-    built.pre_tokenizer = pre_tokenizers.Sequence(cut)
+    cut: list[Any] = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in rule.expressions]
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    built.pre_tokenizer = pre_tokenizers.Sequence([*cut, as_bytes])
     built.decoder = decoders.ByteLevel()
     return built
 
