@@ -79,7 +79,8 @@ def best_score(
 
     Trying scores and keeping the one that selects most voids the level of any procedure. Here each candidate is judged
     by the score that selects most of the *others* when the candidate is treated as a calibration item
-    (`tdd.kernels.evalues.unit_e_values`; Bai & Jin 2024), and e-BH decides. With K = 1 the selection is that of BH on
+    (`tdd.kernels.evalues.unit_e_values`; Bai & Jin 2024), and e-BH decides. Of scores that select equally many the
+    first judges, so their order, too, is chosen before any result is seen. With K = 1 the selection is that of BH on
     conformal p-values. If several scores are good and items choose different ones, e-BH loses power that `key`
     restores.
 

@@ -40,9 +40,11 @@ def printable(text: str) -> str:
 
 
 _UNSEEN = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U00016fe4\U0001d159"
+    "\U000e0100-\U000e01ef]"
 )
-"""Printable characters that leave no mark: Unicode's default-ignorable ones, and the empty pattern of Braille."""
+"""Printable characters that leave no mark: Unicode's default-ignorable ones, the empty pattern of Braille, the filler
+of the small Khitan script and the empty note head."""
 
 
 def spelled(name: str) -> str:

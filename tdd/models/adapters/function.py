@@ -80,7 +80,8 @@ def from_function(
 
     Args:
       logits_fn: The function.
-      vocab_size: V.
+      vocab_size: V, rows of padding counted: they take part in the softmax as in the model's own loss, unless the
+        model gives them -inf or a large negative number.
       max_length: Longest sequence that it accepts, or None.
       name: Shown in reports.
       hidden: `(params, tokens [B, T]) -> [B, T, D]`, what the readout multiplies; with it and `readout`, scoring
