@@ -95,11 +95,16 @@ def _read_jsonl(source: str, content: str) -> Rows:
     values, lines = [], []
     if (whole := _one_value(content)) is not None:
         return _rows_of_value(source, whole)
-    for number, line in enumerate(content.split("\n"), start=1):
+    for number, line in enumerate(_lines(content), start=1):
         if line.strip():
             values.append(_parse_json(source, f"line {number}", line))
             lines.append(number)
     return _rows_of_json(source, values, lambda index: f"line {lines[index]}")
+
+
+def _lines(content: str) -> list[str]:
+    """The lines of a text, whose ends are carriage returns where it has no other."""
+    return content.split("\n" if "\n" in content else "\r")
 
 
 def _one_value(content: str) -> Any:
@@ -212,7 +217,7 @@ def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:
 
 
 def _read_txt(source: str, content: str) -> Rows:
-    lines = [line.removesuffix("\r") for line in content.split("\n")]
+    lines = [line.removesuffix("\r") for line in _lines(content)]
     while lines and not lines[-1].strip():
         lines.pop()
     return Rows.of_values(source, lines, lambda index: f"line {index + 1}")

@@ -87,6 +87,14 @@ def test_what_other_programs_write_is_read(tmp_path, name, content):
     assert load_texts(write(tmp_path / name, content)).texts == ("a", "b")
 
 
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("txt", "one\rtwo\r"), ("csv", "text\rone\rtwo\r"), ("jsonl", '{"text": "one"}\r{"text": "two"}')],
+)
+def test_lines_may_end_with_carriage_returns_alone(tmp_path, kind, content):
+    assert load_texts(write(tmp_path / f"lines.{kind}", content)).texts == ("one", "two")
+
+
 @pytest.mark.parametrize("kind", ["txt", "txt.gz"])
 def test_txt_has_one_text_a_line(tmp_path, kind):
     texts = load_texts(write(tmp_path / f"lines.{kind}", "one\r\n two\u2028still two\n\n \n"))
