@@ -164,7 +164,7 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
     """Closed e-BH: the largest r such that the r largest e-values pass, against every set S of hypotheses, the test
     mean of e over S >= |S and R| / (alpha·r), R the r largest.
 
-    It rejects what e-BH rejects and often more: where many e-values are small but not zero, or a few are large.
+    An r that would part equal e-values is left out: a set that passes says nothing of its subsets. It rejects what e-BH rejects and often more: where many e-values are small but not zero, or a few are large.
 
     Guarantee: FDR <= alpha under any dependence if the e-values of the m0 nulls sum to at most m0 in expectation, as
     they do if each has mean at most 1; finite-sample.
@@ -205,7 +205,8 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
         return jnp.max(jnp.where(number <= r, needed, 0), initial=0)
 
     least = jax.lax.map(smallest_level, number, batch_size=16) if size else jnp.zeros(0, dtype)
-    least = jnp.where(number <= m, least, jnp.inf)
+    splits = (number < m) & (ascending[jnp.maximum(m - number, 0)] == ascending[jnp.maximum(m - number - 1, 0)])
+    least = jnp.where((number <= m) & ~splits, least, jnp.inf)
     adjusted = jnp.minimum(platforms.cummin(least, reverse=True), 1)
     below = jnp.searchsorted(ascending, jnp.minimum(values, most), side="left")
     place = jnp.clip(m - below, 1, max(size, 1)) - 1  # of the last of those that tie, the largest first

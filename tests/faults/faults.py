@@ -1383,6 +1383,13 @@ STUDIES = (
         ("tests/kernels/test_evalues.py",),
     ),
     Fault(
+        "evalues: closed e-BH takes a part of a set whose last e-values tie",
+        "kernels/evalues.py",
+        "(number <= m) & ~splits",
+        "number <= m",
+        ("tests/procedures/test_evalues.py",),
+    ),
+    Fault(
         "evalues: closed e-BH asks the largest others",
         "kernels/evalues.py",
         "ascending[jnp.minimum(b, size - 1)] < mean(b)",

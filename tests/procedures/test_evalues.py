@@ -1,5 +1,6 @@
 """`tdd.e_bh`, `tdd.conformal_e_values`, `tdd.procedures.average_e_values`: input, precision, transformations."""
 
+import itertools
 import math
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import references_knockoff as ref
 
+from tdd.kernels import evalues
 from tdd.procedures.evalues import GUARANTEE_ROWS, average_e_values, conformal_e_values, e_bh
 from tdd.validate import InputError
 
@@ -120,3 +122,20 @@ def test_bad_input(call, message):
 def test_guarantees_are_listed():
     assert [row[0] for row in GUARANTEE_ROWS] == ["tdd.e_bh", "tdd.closed_e_bh", "tdd.conformal_e_values"]
     assert all(row[2].kind == "finite-sample" for row in GUARANTEE_ROWS)
+
+
+@pytest.mark.parametrize(
+    ("of_nulls", "others"),
+    [
+        ((30.0, 5.0, 2.5, 0.0), (12.5, 12.5)),
+        ((50.0, *(10 / 3,) * 7), (50 / 3, 50 / 3)),
+    ],
+)
+def test_closed_e_bh_keeps_its_level_where_others_tie(of_nulls, others):
+    """Nulls that are a random order of `of_nulls` with the probability that gives each a mean of 1, else 0."""
+    num_nulls = len(of_nulls)
+    orders = np.array([*{*itertools.permutations(of_nulls)}])
+    rows = np.concatenate([orders, np.broadcast_to(others, (len(orders), len(others)))], axis=1).astype(np.float32)
+    found = jax.vmap(lambda row: evalues.closed_e_bh(row, 0.1).reject)(jnp.asarray(rows))
+    false = np.sum(found[:, :num_nulls], axis=1) / np.maximum(np.sum(found, axis=1), 1)
+    assert np.mean(false) * num_nulls / sum(of_nulls) <= 0.1

@@ -102,7 +102,7 @@ def e_bh(e, alpha):
 
 
 def closed_e_bh(e, alpha):
-    """Every set of a of the r largest and the b smallest others; e are Fractions or None."""
+    """Every set of a of the r largest and the b smallest others; e are Fractions or None. No r parts equal values."""
     alpha, m = ref.fraction(alpha), sum(x is not None for x in e)
     ordered = sorted((x for x in e if x is not None), reverse=True)
     total = [Fraction(0)]
@@ -117,7 +117,8 @@ def closed_e_bh(e, alpha):
             found = max(found, Fraction(a) / (r * mean) if mean else Fraction(2))
         return found
 
-    levels = [level(r) for r in range(1, m + 1)]
+    parts = [r < m and ordered[r - 1] == ordered[r] for r in range(1, m + 1)]
+    levels = [Fraction(2) if parts[r - 1] else level(r) for r in range(1, m + 1)]
 
     def adjusted(x):
         return min([Fraction(1), *levels[sum(y >= x for y in ordered) - 1 :]])
