@@ -95,7 +95,7 @@ class ExchangeabilityResult(TestResult):
       num_shards: [] int32, shards that were used.
       num_masked: [] int32, shards that were masked out or have a NaN.
       log_smallest_p: [] logarithm of the smallest p-value that the test can give at these sizes (-inf for "t"). If it
-        exceeds log(alpha), the test cannot reject.
+        exceeds log(alpha), the test cannot reject. With a mask that is traced, that of all shards.
     """
 
     shard_ranks: jax.Array

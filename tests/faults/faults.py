@@ -1390,6 +1390,13 @@ STUDIES = (
         ("tests/procedures/test_evalues.py",),
     ),
     Fault(
+        "power: few relabellings are drawn where a larger number of shards is planned beside",
+        "tdd/study/power/exchange.py",
+        "most = r if listed else self.most",
+        "most = self.most",
+        ("tests/study/test_power_exchange.py",),
+    ),
+    Fault(
         "evalues: closed e-BH asks the largest others",
         "kernels/evalues.py",
         "ascending[jnp.minimum(b, size - 1)] < mean(b)",

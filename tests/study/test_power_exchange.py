@@ -89,6 +89,18 @@ def test_one_shard_with_one_shuffle():
     assert (row["calls"], row["tokens"], row["log10_floor"]) == (2, None, -math.log10(2))
 
 
+def test_few_relabellings_are_listed_whatever_else_is_planned():
+    """One shard with 19 shuffles has p = 1/20 and 2/20, as in `tdd.exchangeability`, beside a setting that draws."""
+    own = plan(
+        effect=8.0, num_shards=(1, 10), num_shuffles=19, test=("exact", "combined"), alpha=(0.0495, 0.05, 0.099, 0.1)
+    )
+    found = {(row["test"], row["alpha"]): row["power"] for row in own.rows if row["num_shards"] == 1}
+    smallest = {"exact": 0.05, "combined": 0.1}
+    assert found == {(test, alpha): float(alpha >= smallest[test]) for test, alpha in found}
+    for row in own.rows:
+        assert row["power"] == 0 or row["log10_floor"] <= math.log10(row["alpha"]) + 1e-9
+
+
 def test_nothing_there_is_found_at_the_level_only():
     for row in plan(effect=1e-6, test=("combined", "rank_sum", "permutation", "e_process"), alpha=0.2).rows:
         assert row["power"] <= 0.2 + 4 * row["power_se"]

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tdd.kernels.randomization import is_enumerable
 from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
 from tdd.runs.portable import command_of, typed_words
@@ -162,11 +163,14 @@ class _Simulation:
 
     def power(self, r: int, k: int, effect: float | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Power [tests, A], its standard error, and shuffles read [A], for the source's effect or another one."""
-        design = self.source.design(self.most, k, round(self.shifted_share * r) / self.most, effect)
-        numbers = self.most * max(k + 1, self.source.num_shuffles)
-        sums = shard_sums(self.tests, len(self.levels), num_draws(self.levels), numbers, self.devices)
+        draws = num_draws(self.levels)
+        listed = {"combined", "exact"} & {*self.tests} and is_enumerable(r, k, draws)
+        most = r if listed else self.most  # all relabellings are listed of a design that has no more shards
+        design = self.source.design(most, k, round(self.shifted_share * r) / most, effect)
+        numbers = most * max(k + 1, self.source.num_shuffles)
+        sums = shard_sums(self.tests, len(self.levels), draws, numbers, self.devices)
         bounds = np.asarray(self.levels, np.float32)
-        operands = (prepared(design, [{}])[0], np.int32(r), survival_table(r, k, self.most), bounds, self.key)
+        operands = (prepared(design, [{}])[0], np.int32(r), survival_table(r, k, most), bounds, self.key)
         parts = sums(operands, 0, self.repetitions)
         count, shuffles = (np.asarray(part).astype(np.int64).sum(axis=0) for part in parts)
         return count / self.repetitions, binomial_error(count, self.repetitions), shuffles / self.repetitions
