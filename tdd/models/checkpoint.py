@@ -41,7 +41,7 @@ from tdd.models.language_model import language_model
 from tdd.models.source import resolve
 from tdd.models.spec import DecoderSpec
 from tdd.models.weights import (
-    DTYPES,
+    READ_AS,
     StoredTensors,
     check_finite_tensors,
     check_tensors,
@@ -177,11 +177,13 @@ def read_slots(
     Raises:
       InputError: NaN or infinity in the type in which the parameters are wanted.
     """
-    types = {name: DTYPES[stored.dtype(in_file)] for name, in_file in name_in_file.items()}
+    types = {name: READ_AS[stored.dtype(in_file)] for name, in_file in name_in_file.items()}
     infinite: list[str] = []
 
     def read(name: str, index: tuple[slice, ...] | None = None) -> np.ndarray:
         tensor = stored.read(name_in_file[name]) if index is None else stored.cut(name_in_file[name], index)
+        if tensor.dtype == np.float64:
+            tensor = _narrowed(tensor)
         if has_infinite(tensor, placement.dtype or types[name]):
             infinite.append(name)
         return tensor
@@ -201,6 +203,11 @@ def read_slots(
         [*dict.fromkeys(infinite)], len(name_in_file), f"read as {placement.dtype or stored_as}", where
     )
     return params
+
+
+def _narrowed(tensor: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # numbers too large for the type are reported as infinite
+        return tensor.astype(np.float32)
 
 
 def check_files(place: pathlib.Path) -> None:
@@ -253,7 +260,7 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
     """Find every tensor of an architecture in the files: name in the family's spelling -> name in the files.
 
     Files of a bare model omit a prefix, some use other names, some hold buffers that are not parameters, and some
-    files of tied models hold the embedding twice, the second time as the head.
+    files of tied models hold the embedding twice, the second time as the head, or as the head alone.
     """
     expected = {name: shape for slot in slots(spec, family.names) for name, shape in slot.stored()}
     buffers = {name.format(layer=layer) for name in family.buffers for layer in range(spec.num_layers)}
@@ -262,7 +269,9 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
     name_in_file = {name: own[in_file] for name, in_file in name_in_file.items() if name not in buffers}
     _log_left_out(where, len(stored.names()) - len(own))
     copy, original = f"{family.names.head}.weight", f"{family.names.base}{family.names.tokens}.weight"
-    copy_in_file = name_in_file.pop(copy, None) if spec.tied_head and original in name_in_file else None
+    copy_in_file = name_in_file.pop(copy, None) if spec.tied_head else None
+    if copy_in_file is not None and original not in name_in_file:  # the one that safetensors' save_model keeps
+        name_in_file[original], copy_in_file = copy_in_file, None
     idle = [name for name in name_in_file.keys() - expected.keys() if stored.is_idle(name_in_file[name])]
     name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in idle}
     if not stored.parts() and any(name.endswith(".qweight") for name in name_in_file):

@@ -174,21 +174,22 @@ def _distances(part: str) -> str:
 
 def _read_params(stored: StoredTensors, spec: T5Spec, where: str) -> dict[str, Any]:
     names = stored.names() - {_UNUSED}
+    embedding = next((name for name in (_SHARED, *_COPIES) if name in names), _SHARED)
     for copy in names & {*_COPIES}:
-        if _SHARED in names and not stored.equal(copy, _SHARED):
-            raise InputError(f"{where}: {copy} differs from {_SHARED}; a T5 has one embedding")
-    names -= {*_COPIES}
+        if not stored.equal(copy, embedding):
+            raise InputError(f"{where}: {copy} differs from {embedding}; a T5 has one embedding")
+    in_file = {_SHARED if name == embedding else name: name for name in names - ({*_COPIES} - {embedding})}
     check_tensors(
         _expected(spec),
-        {name: stored.shape(name) for name in names},
+        {name: stored.shape(place) for name, place in in_file.items()},
         where,
         advice="its weights and its config.json do not belong together",
-        dtypes={name: stored.dtype(name) for name in names},
+        dtypes={name: stored.dtype(place) for name, place in in_file.items()},
     )
     infinite: list[str] = []
 
     def read(name: str) -> np.ndarray:
-        tensor = stored.read(name).astype(np.float32)
+        tensor = stored.read(in_file[name]).astype(np.float32)
         if has_infinite(tensor, tensor.dtype):
             infinite.append(name)
         return tensor
@@ -212,7 +213,7 @@ def _read_params(stored: StoredTensors, spec: T5Spec, where: str) -> dict[str, A
     }
     if not spec.tied_head:
         params["head"] = read(_HEAD)
-    check_finite_tensors(infinite, len(names), "read as float32", where)
+    check_finite_tensors(infinite, len(in_file), "read as float32", where)
     return jax.tree.map(jnp.asarray, params)
 
 

@@ -434,8 +434,10 @@ def _match(
         name_in_file[name if spelled in name_in_file else spelled] = name
     expected = {name: shape for slot in used for name, shape in slot.stored()}
     head, embedding = "lm_head.weight", "model.language_model.embed_tokens.weight"
-    if head in name_in_file and head not in expected and embedding in name_in_file:  # tied, and stored twice
-        if stored.equal(name_in_file[head], name_in_file[embedding]):
+    if head in name_in_file and head not in expected:  # tied, and stored twice, or as the head alone
+        if embedding not in name_in_file:
+            name_in_file[embedding] = name_in_file.pop(head)
+        elif stored.equal(name_in_file[head], name_in_file[embedding]):
             del name_in_file[head]
         else:
             raise InputError(f"{where} ties the readout to the embedding, but {head} differs; remove {head}")

@@ -25,7 +25,10 @@ ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 """The files of an adapter beside the weights that it adapts; see `tdd.models.lora`."""
 
 DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)}
-"""Types that are read, by their names in the files."""
+"""Types that parameters keep, by their names in the files."""
+
+READ_AS = {**DTYPES, "F64": np.dtype(np.float32)}
+"""Types that are read, and what they become."""
 
 _EIGHT_BITS = {
     "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
@@ -336,7 +339,7 @@ def check_tensors(
         for name, part in parts.items()
         if part.found is not None and tuple(part.found) != tuple(part.shape)
     ]
-    retyped = [f"{name} ({dtypes[name]})" for name in shared if dtypes and dtypes[name] not in DTYPES]
+    retyped = [f"{name} ({dtypes[name]})" for name in shared if dtypes and dtypes[name] not in READ_AS]
     unlike = [
         f"{name} ({part.dtype} instead of {' or '.join(part.types)})"
         for name, part in parts.items()
@@ -350,10 +353,12 @@ def check_tensors(
     if reshaped:
         faults.append(f"has {len(reshaped)} tensors of another shape: {some(reshaped)}")
     if retyped:
-        faults.append(f"has {len(retyped)} tensors not stored as {', '.join(DTYPES)}: {some(retyped)}")
+        faults.append(f"has {len(retyped)} tensors not stored as {', '.join(READ_AS)}: {some(retyped)}")
     if unlike:
         faults.append(f"has {len(unlike)} tensors of another type: {some(unlike)}")
     if faults:
+        if retyped and len(faults) == 1:
+            advice = "store them in one of these types"
         raise InputError(f"{where} {'; '.join(faults)}; {advice}")
 
 

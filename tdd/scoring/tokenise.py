@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ _NO_SPANS = (
 
 _BLOCK = 250_000
 """Characters that are tokenised at a time: a tokenizer takes some hundred bytes for each token, an array four."""
+
+
+_FEWEST_CUT = 8
+"""Tokens of a text that could have been cut, at least: whole words that are one token each may be fewer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +60,19 @@ def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = Non
     """Tokenise texts; longer ones than `max_tokens` are cut. A special token that is written in a text is text.
 
     Args:
-      tokenizer: A transformers tokenizer, or any callable `(texts, add_special_tokens=True, ...)` that returns
-        {"input_ids": [...]}; with `return_offsets_mapping` it may add "offset_mapping" (character spans).
+      tokenizer: A transformers tokenizer, or any callable `(texts, add_special_tokens=True)` that returns
+        {"input_ids": [...]}, perhaps with "offset_mapping" (character spans), and with "attention_mask" where it pads.
       max_tokens: Longest text, or None.
 
     Raises:
-      InputError: the tokenizer returns something else, or gives up; a text is cut and it does not tell where.
+      InputError: the tokenizer returns something else, gives up, cuts texts, or pads them without saying where; a text
+        is cut here and it does not tell where.
     """
     bos = prepends_bos(tokenizer)
     tokens, kept, scored_bytes = [], [], np.zeros(len(texts), np.int64)
     for i, (text, (row, span)) in enumerate(zip(texts, _rows(tokenizer, texts, spans=True), strict=True)):
         cut = len(row) if max_tokens is None else min(len(row), max_tokens)
-        tokens.append(np.asarray(row[:cut], np.int32))
+        tokens.append(row[:cut])
         end = len(text) if cut == len(row) else _end_of(tokenizer, text, row[:cut], span)
         start = 0 if bos or cut == 0 else _end_of(tokenizer, text, row[:1], span)
         if end is None:
@@ -78,7 +84,7 @@ def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = Non
 
 def token_ids(tokenizer: Any, texts: Sequence[str], *, add_special_tokens: bool) -> list[np.ndarray]:
     """Token ids of each text, int32, as of `encode`; `add_special_tokens` says if the tokenizer adds its own."""
-    return [np.asarray(ids, np.int32) for ids, _ in _rows(tokenizer, texts, add_special_tokens=add_special_tokens)]
+    return [ids for ids, _ in _rows(tokenizer, texts, add_special_tokens=add_special_tokens)]
 
 
 def prepends_bos(tokenizer: Any) -> bool:
@@ -105,20 +111,106 @@ def windows(num_tokens: int, max_length: int | None) -> Iterator[Window]:
 
 def _rows(
     tokenizer: Any, texts: Sequence[str], *, add_special_tokens: bool = True, spans: bool = False
-) -> Iterator[tuple[Sequence[int], Any]]:
-    """Token ids of each text, and what knows its character spans or None; block after block."""
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Token ids of each text, int32, and what knows its character spans or None; block after block."""
     options: dict[str, Any] = {"add_special_tokens": add_special_tokens}
     if hasattr(tokenizer, "split_special_tokens"):  # of transformers
         options["split_special_tokens"] = True
     if getattr(tokenizer, "is_fast", False):
         options.update(return_attention_mask=False, verbose=False)
+    elif not hasattr(tokenizer, "is_fast"):
+        _check_whole_and_alone(tokenizer, max(texts, key=len, default=""), options)
     for block in _blocks(texts):
+        encoded = _called(tokenizer, block, options)
+        real = encoded["attention_mask"] if "attention_mask" in encoded else [None] * len(block)
+        ids = [_real_ids(*row) for row in zip(encoded["input_ids"], real, block, strict=True)]
+        known = getattr(encoded, "encodings", None) if spans else None
+        if known is None and "offset_mapping" in encoded:
+            known = [_unpadded(*row) for row in zip(encoded["offset_mapping"], real, strict=True)]
+        yield from zip(ids, known or [None] * len(ids), strict=True)
+
+
+def _called(tokenizer: Any, block: list[str], options: Mapping[str, Any]) -> Any:
+    """What the tokenizer returns for a block of texts: one list of token ids a text, at least."""
+    if not callable(tokenizer):
+        raise InputError(
+            f"tokenizer must be one of transformers, or a function (texts, add_special_tokens=True) -> {{'input_ids': "
+            f"[...]}}, got {type(tokenizer).__name__}; a tokenizers.Tokenizer goes into transformers' "
+            "PreTrainedTokenizerFast(tokenizer_object=...)"
+        )
+    try:
         with panics(f"the tokenizer gives up on the texts from {block[0][:40]!r} on"):
             encoded = tokenizer(block, **options)
-        ids = _check_encoded(encoded, len(block))
-        known = getattr(encoded, "encodings", None) if spans else None
-        known = encoded["offset_mapping"] if known is None and "offset_mapping" in encoded else known
-        yield from zip(ids, known or [None] * len(ids), strict=True)
+    except TypeError as error:
+        if "add_special_tokens" not in str(error):
+            raise
+        raise InputError(
+            "tokenizer must take the keyword add_special_tokens, true or false, beside the texts"
+        ) from error
+    try:
+        count = len(encoded["input_ids"])
+    except (TypeError, KeyError, IndexError) as error:
+        raise InputError(
+            "tokenizer(texts, add_special_tokens=True) must return a mapping with 'input_ids', one list of token "
+            f"ids a text; it returned {type(encoded).__name__}"
+        ) from error
+    if count != len(block):
+        raise InputError(f"the tokenizer returned {count} token lists for {len(block)} texts")
+    return encoded
+
+
+def _real_ids(ids: Any, real: Any, text: str) -> np.ndarray:
+    """Token ids as int32, without those of padding."""
+    try:
+        found = np.asarray(ids)
+    except ValueError:
+        found = np.asarray(None)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise InputError(
+            f"the tokenizer must return a list of whole numbers for each text, got {reprlib.repr(ids)} for "
+            f"{text[:40]!r}"
+        )
+    found = _unpadded(found, real)
+    if found.size and not -(2**31) <= int(found.min()) <= int(found.max()) < 2**31:
+        raise InputError(f"the tokenizer returned a token id beyond 32 bits for the text {text[:40]!r}")
+    return found.astype(np.int32)
+
+
+def _unpadded(row: Any, real: Any) -> Any:
+    """The entries of a row that its attention mask keeps; all of them without a mask."""
+    if real is None:
+        return row
+    kept = np.asarray(real) != 0
+    if kept.shape != (len(row),):
+        raise InputError(f"the tokenizer returned an attention mask of shape {kept.shape} beside {len(row)} token ids")
+    return row if kept.all() else np.asarray(row)[kept]
+
+
+def _check_whole_and_alone(tokenizer: Any, longest: str, options: Mapping[str, Any]) -> None:
+    """Check that a text's tokens do not depend on the texts beside it, and that it is not cut or filled up."""
+
+    def of(*texts: str) -> list[list[int]]:
+        encoded = _called(tokenizer, [*texts], options)
+        real = encoded["attention_mask"] if "attention_mask" in encoded else [None] * len(texts)
+        return [_real_ids(*row).tolist() for row in zip(encoded["input_ids"], real, texts, strict=True)]
+
+    if len(longest) < 2:
+        return
+    (alone,), (beside, whole) = of("a"), of("a", longest)
+    if alone != beside:
+        raise InputError(
+            f"the tokenizer gives the text 'a' {len(alone)} tokens alone and {len(beside)} beside a longer one: let it "
+            "return lists without padding, or 'attention_mask' with 0 where a token is padding"
+        )
+    try:
+        (twice,) = of(f"{longest} {longest}")
+    except Exception:  # too long for it, which is no fault: no text is as long
+        return
+    if len(twice) <= len(whole) >= _FEWEST_CUT:
+        raise InputError(
+            f"the tokenizer gives the text {longest[:40]!r} as many tokens as twice this text ({len(whole)}): let it "
+            "neither cut texts nor fill them up to a length"
+        )
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -163,17 +255,3 @@ def check_token_ids(
                 "the tokenizer belongs to another model, or has tokens that this one never learned: leave the text "
                 "out, or pass the tokenizer that the model was trained with"
             )
-
-
-def _check_encoded(encoded: Any, num_texts: int) -> list[Sequence[int]]:
-    """The token ids that a tokenizer returned for a list of texts."""
-    try:
-        ids = list(encoded["input_ids"])
-    except (TypeError, KeyError, IndexError) as error:
-        raise InputError(
-            "tokenizer(texts, add_special_tokens=True) must return a mapping with 'input_ids', one list of token "
-            f"ids a text; it returned {type(encoded).__name__}"
-        ) from error
-    if len(ids) != num_texts:
-        raise InputError(f"the tokenizer returned {len(ids)} token lists for {num_texts} texts")
-    return ids

@@ -131,4 +131,4 @@ def test_an_audit_without_a_folder(tmp_path, capsys):
     texts.write_text("a b c\n")
     given = ["audit", "no-model", "--candidates", str(texts), "--calibration", str(texts), "--shard", "0/2"]
     assert main(given) == 2
-    assert "shard=0/2 needs out: a folder" in capsys.readouterr().err
+    assert "--shard 0/2 needs out: a folder" in capsys.readouterr().err

@@ -1397,6 +1397,27 @@ STUDIES = (
         ("tests/study/test_power_exchange.py",),
     ),
     Fault(
+        "tokens: padding that a mask marks is scored",
+        "tdd/scoring/tokenise.py",
+        "return row if kept.all() else np.asarray(row)[kept]",
+        "return row",
+        ("tests/scoring/test_tokenise.py",),
+    ),
+    Fault(
+        "tokens: padding without a mask is taken as text",
+        "tdd/scoring/tokenise.py",
+        "if alone != beside:",
+        "if False:",
+        ("tests/scoring/test_tokenise.py",),
+    ),
+    Fault(
+        "checkpoint: a tied model that holds its head alone is refused",
+        "tdd/models/checkpoint.py",
+        "if copy_in_file is not None and original not in name_in_file:",
+        "if False:",
+        ("tests/models/test_families_tensors.py",),
+    ),
+    Fault(
         "evalues: closed e-BH asks the largest others",
         "kernels/evalues.py",
         "ascending[jnp.minimum(b, size - 1)] < mean(b)",

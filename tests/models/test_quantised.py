@@ -408,7 +408,7 @@ def test_modules_that_are_not_converted(tmp_path, pattern):
     expected = load(plain)[1]
     refused(
         files.write(tmp_path / "named", stored, {**config, "modules_to_not_convert": [pattern]}),
-        r"architecture has not: .*weight_scale_inv.* not stored as F32, F16, BF16: .*\.weight \(F8_E4M3\)",
+        r"architecture has not: .*weight_scale_inv.* not stored as F32, F16, BF16, F64: .*\.weight \(F8_E4M3\)",
     )
     for layer in range(2):
         for projection in "qkvo":

@@ -191,6 +191,12 @@ def test_files_as_they_circulate(tmp_path):
     assert {leaf.dtype.name for leaf in jax.tree.leaves(params)} == {"float32"}
     np.testing.assert_array_equal(params["embedding"], stored["shared.weight"].astype(np.float16))
     assert spec.tied_head
+    moved = {"decoder.embed_tokens.weight": stored["shared.weight"]}  # what safetensors' save_model keeps
+    write_files(
+        tmp_path / "moved", config, {name: one for name, one in stored.items() if name != "shared.weight"} | moved,
+        tokenizer_size=VOCABULARY - 3,
+    )  # fmt: skip
+    np.testing.assert_array_equal(load_t5(tmp_path / "moved")[1]["embedding"], stored["shared.weight"])
     more["encoder.embed_tokens.weight"] = 2 * stored["shared.weight"]
     write_files(tmp_path / "other", config, stored | more, tokenizer_size=VOCABULARY - 3)
     with pytest.raises(InputError, match=r"encoder\.embed_tokens\.weight differs from shared\.weight"):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from word_tokenizer import word_tokenizer
@@ -80,6 +81,66 @@ def test_a_tokenizer_of_another_kind_is_named():
         encode(lambda texts, add_special_tokens: [1, 2], ["a"])
 
 
+TEXTS = ["w1 w2 w3 w4 w5", "w6", "w7 w8"]
+
+
+def padding(side, size=None, mask=True):
+    """A tokenizer whose rows are filled up with 0, to the longest or to a length."""
+    own = word_tokenizer(20, bos=True)
+
+    def padded(texts, add_special_tokens=True):
+        rows = [list(row) for row in own(texts, add_special_tokens=add_special_tokens)["input_ids"]]
+        length = size or max(map(len, rows))
+        fill = [[0] * (length - len(row)) for row in rows]
+        ids = [[*row, *more] if side == "right" else [*more, *row] for row, more in zip(rows, fill, strict=True)]
+        found = {"input_ids": np.array(ids) if size else ids}
+        real = [[1] * len(row) + [0] * len(more) for row, more in zip(rows, fill, strict=True)]
+        return {**found, "attention_mask": real if side == "right" else [row[::-1] for row in real]} if mask else found
+
+    padded.decode = own.decode
+    return padded
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("size", [None, 30])
+def test_padding_is_left_out_where_the_mask_says_so(side, size):
+    plain, padded = encode(word_tokenizer(20, bos=True), TEXTS), encode(padding(side, size), TEXTS)
+    assert [ids.tolist() for ids in padded.tokens] == [ids.tolist() for ids in plain.tokens]
+    assert (padded.kept, padded.prepends_bos) == (plain.kept, True)
+    np.testing.assert_array_equal(padded.scored_bytes, plain.scored_bytes)
+
+
+def cut(texts, add_special_tokens=True):
+    return {"input_ids": [[ord(c) for c in text[:9]] for text in texts]}
+
+
+def of_each(ids):
+    return lambda texts, add_special_tokens=True: {"input_ids": [ids for _ in texts]}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "message"),
+    [
+        (padding("right", mask=False), "gives the text 'a' 2 tokens alone and 6 beside a longer one"),
+        (padding("left", 30, mask=False), "as many tokens as twice this text .30.: let it neither cut texts nor fill"),
+        (cut, "the text 'w1 w2 w3 w4 w5' as many tokens as twice this text .9."),
+        (of_each(["1", "2"]), r"a list of whole numbers for each text, got \['1', '2'\] for 'a'"),
+        (of_each(3.7 * np.arange(5)), "a list of whole numbers for each text, got array"),
+        (of_each(None), "a list of whole numbers for each text, got None"),
+        (of_each(7), "a list of whole numbers for each text, got 7"),
+        (of_each([1, 2**40]), "a token id beyond 32 bits for the text 'a'"),
+        (lambda texts: {"input_ids": [[1]]}, "must take the keyword add_special_tokens"),
+        ("gpt2", "tokenizer must be one of transformers, or a function .* got str"),
+        (tokenizers.Tokenizer(tokenizers.models.BPE()), "PreTrainedTokenizerFast.tokenizer_object"),
+        (lambda texts, add_special_tokens: {"input_ids": [[1]] * len(texts), "attention_mask": [[1, 0]] * len(texts)},
+         "an attention mask of shape .2,. beside 1 token ids"),
+    ],
+)  # fmt: skip
+def test_what_a_tokenizer_must_not_return(tokenizer, message):
+    with pytest.raises(InputError, match=message):
+        encode(tokenizer, TEXTS)
+
+
 def test_a_special_token_written_in_a_text_is_text():
     """Somebody who writes <|endoftext|> into a text must not end it for the model."""
     tokenizer = train_tokenizer(["the end of the text", "one more text"], vocab_size=260)
@@ -121,7 +182,9 @@ def test_texts_are_tokenised_in_blocks(monkeypatch):
     monkeypatch.setattr(tokenise, "_BLOCK", 12)
     sizes.clear()
     blocks = encode(counted, texts)
-    assert sizes == [1, 1, 2, 2, 2, 2, 1], "two probes for a beginning, then two texts of five characters at a time"
+    assert sizes == [1, 1, 1, 2, 1, 2, 2, 2, 2, 1], (
+        "probes for a beginning, of padding and a cut, then two texts at a time"
+    )
     assert [ids.tolist() for ids in blocks.tokens] == [ids.tolist() for ids in whole.tokens]
     assert blocks.kept == whole.kept == tuple(texts)
 
@@ -135,7 +198,7 @@ def test_a_tokenizer_that_panics_is_refused():
     def tokenizer(texts, add_special_tokens=True):
         raise PanicException("Onig: Regex search error: retry-limit-in-match over")
 
-    with pytest.raises(InputError, match=r"gives up on the texts from 'xx' on: Onig.*mend or replace tokenizer.json"):
+    with pytest.raises(InputError, match=r"gives up on the texts from 'a' on: Onig.*mend or replace tokenizer.json"):
         token_ids(tokenizer, ["xx"], add_special_tokens=False)
 
 
