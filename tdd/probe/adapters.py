@@ -101,10 +101,15 @@ def levanter_hook(probe: Any, params: Callable[[Any], Any], *writers: Any) -> Ca
 def tunix_hooks(probe: Any, params: Callable[[Any], Any], *writers: Any) -> Any:
     """Training hooks of tunix's `PeftTrainer`.
 
-        lm, _ = tdd.from_nnx(model, vocab_size=V)
-        probe = tdd.Probe(lm, suspect=..., reference=..., tokenizer=tokenizer)
+        def logits(model, tokens):  # models of tunix take positions, cache and mask, and return logits and cache
+            length = tokens.shape[1]
+            positions = jnp.broadcast_to(jnp.arange(length), tokens.shape)
+            return model(tokens, positions, None, jnp.tril(jnp.ones((1, length, length), bool)))[0]
+
+        adapted = functools.partial(tdd.from_nnx, vocab_size=V, method=logits)
+        probe = tdd.Probe(adapted(model)[0], suspect=..., reference=..., tokenizer=tokenizer)
         trainer = PeftTrainer(model, optimizer, config)
-        trainer.with_training_hooks(tunix_hooks(probe, lambda trainer: tdd.from_nnx(trainer.model, vocab_size=V)[1]))
+        trainer.with_training_hooks(tunix_hooks(probe, lambda trainer: adapted(trainer.model)[1]))
 
     The step is `trainer.train_steps`, the number of updates that the parameters have had: the step that tunix passes
     to the hook is that of buffered metrics, one behind. A trainer has one set of hooks; if it is taken, call

@@ -13,9 +13,10 @@ import numpy as np
 from tdd.models.adapters.function import (
     Arguments,
     Output,
+    as_constant,
     bound,
-    check_hashable,
     check_module,
+    constant_value,
     from_methods,
 )
 from tdd.records import LanguageModel
@@ -28,7 +29,7 @@ def from_equinox(
     vocab_size: int,
     max_length: int | None = None,
     name: str | None = None,
-    method: str = "__call__",
+    method: str | Callable[..., Any] = "__call__",
     batched: bool = False,
     arguments: Mapping[str, Any] | None = None,
     hidden: str | Callable[[Any, jax.Array], Any] | None = None,
@@ -59,7 +60,7 @@ def from_equinox(
       (lm, params): params is the module with everything but its arrays left out.
 
     Raises:
-      InputError: Not an Equinox module, a static field or argument that cannot be hashed, or as in `from_function`.
+      InputError: Not an Equinox module, an argument that cannot be hashed, or as in `from_function`.
     """
     import equinox as eqx
 
@@ -67,15 +68,14 @@ def from_equinox(
     arrays = (jax.Array, np.ndarray, np.generic)
     params, static = eqx.partition(eqx.nn.inference_mode(module), lambda leaf: isinstance(leaf, arrays))
     leaves, structure = jax.tree.flatten(static)
-    for leaf in (*leaves, structure):
-        check_hashable("module", leaf)
+    constants = tuple(map(as_constant, leaves)), as_constant(structure)
     lm = from_methods(
         type(module),
-        functools.partial(_EquinoxCall, tuple(leaves), structure, batched),
+        functools.partial(_EquinoxCall, *constants, batched),
         method=method,
         arguments=arguments,
         hidden=hidden,
-        readout=None if readout is None else _EquinoxCall(tuple(leaves), structure, True, readout),
+        readout=None if readout is None else _EquinoxCall(*constants, True, readout),
         vocab_size=vocab_size,
         max_length=max_length,
         name=name,
@@ -98,7 +98,7 @@ class _EquinoxCall:
     def __call__(self, params: Any, *inputs: jax.Array) -> Any:
         import equinox as eqx
 
-        static = jax.tree.unflatten(self.structure, self.leaves)
+        static = jax.tree.unflatten(constant_value(self.structure), map(constant_value, self.leaves))
         if type(params) is not type(static):
             raise InputError(
                 f"params are a {type(params).__name__}, and the model is a {type(static).__name__}; pass what "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import functools
 import inspect
@@ -258,6 +260,47 @@ def _check_callable(name: str, value: Any) -> None:
         hash(value)
     except TypeError as error:
         raise InputError(f"{name} must be hashable, {type(value).__name__} is not; pass a function") from error
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Copied:
+    """A copy of what cannot be hashed, as a configuration that is no frozen dataclass; equal by what it holds."""
+
+    value: Any
+
+    def __hash__(self) -> int:
+        return hash(type(self.value))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, _Copied):
+            return self is other
+        try:
+            return bool(self.value == other.value)
+        except Exception:  # what they hold cannot be compared, as arrays of more than one number
+            return False
+
+
+def as_constant(value: Any) -> Any:
+    """A part of a model that is no array, by which programs are found again; `constant_value` gives it back.
+
+    Of what cannot be hashed, a copy, which later changes do not reach.
+    """
+    try:
+        hash(value)
+    except TypeError:
+        return _Copied(_copied(value))
+    return value
+
+
+def constant_value(constant: Any) -> Any:
+    """What `as_constant` was given."""
+    return constant.value if isinstance(constant, _Copied) else constant
+
+
+def _copied(value: Any) -> Any:
+    with contextlib.suppress(Exception):  # what cannot be copied, as a device
+        return copy.deepcopy(value)
+    return value
 
 
 def check_hashable(what: str, value: Any) -> None:

@@ -13,8 +13,9 @@ from tdd.models.adapters.function import (
     EVALUATION,
     Arguments,
     Output,
-    check_hashable,
+    as_constant,
     check_module,
+    constant_value,
     first_line,
     from_methods,
     wants_randomness,
@@ -29,7 +30,7 @@ def from_linen(
     vocab_size: int,
     max_length: int | None = None,
     name: str | None = None,
-    method: str | None = None,
+    method: str | Callable[..., Any] | None = None,
     arguments: Mapping[str, Any] | None = None,
     mutable: Sequence[str] = (),
     hidden: str | Callable[[Any, jax.Array], Any] | None = None,
@@ -56,7 +57,7 @@ def from_linen(
       readout: `(variables) -> [V, D]`.
 
     Raises:
-      InputError: Not a linen module, unhashable fields or arguments, or as in `from_function`; when traced, variables
+      InputError: Not a linen module, unhashable arguments, or as in `from_function`; when traced, variables
         that do not fit, a collection that is written but not named in `mutable`, or a module that asks for randomness.
     """
     from flax import linen as nn
@@ -64,10 +65,9 @@ def from_linen(
     check_module("module", module, "flax.linen module", isinstance(module, nn.Module))
     fields = {field.name for field in dataclasses.fields(module)}
     module = module.clone(**{switch: value for switch, value in EVALUATION.items() if switch in fields})
-    check_hashable("module", module)
     return from_methods(
         type(module),
-        functools.partial(_LinenCall, module, tuple(mutable)),
+        functools.partial(_LinenCall, as_constant(module), tuple(mutable)),
         method=method or "__call__",
         arguments=arguments,
         hidden=hidden,
@@ -92,10 +92,11 @@ class _LinenCall:
     def __call__(self, variables: Any, tokens: jax.Array) -> Any:
         from flax import errors
 
-        name = type(self.module).__name__
+        module = constant_value(self.module)
+        name = type(module).__name__
         _check_variables(variables, name)
         try:
-            result = self.module.apply(
+            result = module.apply(
                 _trained_only(variables),
                 tokens,
                 method=self.method,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import jax
@@ -14,9 +14,10 @@ from jax.interpreters import partial_eval
 from tdd.models.adapters.function import (
     Arguments,
     Output,
+    as_constant,
     bound,
-    check_hashable,
     check_module,
+    constant_value,
     from_methods,
     wants_randomness,
 )
@@ -30,7 +31,7 @@ def from_nnx(
     vocab_size: int,
     max_length: int | None = None,
     name: str | None = None,
-    method: str = "__call__",
+    method: str | Callable[..., Any] = "__call__",
     arguments: Mapping[str, Any] | None = None,
     hidden: str | Callable[[Any, jax.Array], Any] | None = None,
     readout: Callable[[Any], Any] | None = None,
@@ -48,7 +49,7 @@ def from_nnx(
       model: The module.
       vocab_size, max_length, soft_cap, output: See `from_function`.
       name: Shown in reports; by default the module's class.
-      method: The method that returns logits.
+      method: The method that returns logits, by its name, or a function of (model, tokens).
       arguments: Further keyword arguments of that method, hashable.
       hidden: a method's name, or a function of (model, tokens), for [B, T, D]; see `from_function`.
       readout: `(model) -> [V, D]`.
@@ -59,7 +60,7 @@ def from_nnx(
       by a constant: nothing may draw from it.
 
     Raises:
-      InputError: Not an nnx module, an attribute or argument that cannot be hashed, or as in `from_function`; when
+      InputError: Not an nnx module, an argument that cannot be hashed, or as in `from_function`; when
         traced, parameters with other keys or shapes, or a model that draws random numbers.
     """
     from flax import nnx
@@ -68,9 +69,8 @@ def from_nnx(
     copy = nnx.merge(*nnx.split(model))
     copy.eval()
     graph, trained, random, rest = nnx.split(copy, nnx.Param, nnx.RngState, ...)
-    check_hashable("model", graph)
     layout = _Layout(
-        graph,
+        as_constant(graph),
         _Structure.of(trained),
         _Structure.of(rest),
         jax.tree.structure(random),
@@ -147,7 +147,7 @@ def _holds_array(key: Any) -> bool:
 class _Layout:
     """Everything about a model but its arrays."""
 
-    graph: Hashable
+    graph: Any
     trained: _Structure
     rest: _Structure
     random: Any
@@ -163,7 +163,7 @@ class _Layout:
 
         parts = self.trained.state("params", params["params"]), self.rest.state("state", params["state"])
         constants = self.constants() if constants is None else constants
-        return nnx.merge(self.graph, *parts, jax.tree.unflatten(self.random, constants))  # type: ignore[arg-type]
+        return nnx.merge(constant_value(self.graph), *parts, jax.tree.unflatten(self.random, constants))  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True)
