@@ -33,6 +33,7 @@ from tdd.kernels.platforms import product
 from tdd.models.attention import PrefixCache, attend
 from tdd.models.rotary import RotaryPositions, rotate, rotation
 from tdd.models.spec import AlibiPositions, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
+from tdd.validate import InputError
 from tdd.validate.files import check_tokens
 
 _INIT_STD = 0.02
@@ -109,6 +110,7 @@ def hidden_at(spec: DecoderSpec, params: Any, tokens: jax.Array, places: jax.Arr
     With a token, all before it in its row must be among the places. B T stands for none: what it gets means nothing.
     """
     check_tokens(tokens.shape, tokens.dtype, spec.max_length)
+    _check_parts(spec, params)
     kept = Places.of(places, *tokens.shape)
     embedded = _rows_of(params, kept.in_one_row(tokens))
     return trunk(spec, params, embedded, places=kept)[0].astype(readout(spec, params).dtype)
@@ -117,7 +119,19 @@ def hidden_at(spec: DecoderSpec, params: Any, tokens: jax.Array, places: jax.Arr
 def embed(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
     """Rows of the embedding, [B, T, embedding width] float32, before any scale, projection or position."""
     check_tokens(tokens.shape, tokens.dtype, spec.max_length)
+    _check_parts(spec, params)
     return _rows_of(params, tokens)
+
+
+def _check_parts(spec: DecoderSpec, params: Any) -> None:
+    """The parts of the parameters by name; what is inside them, flax checks."""
+    names = ["embedding", *(name for name, *_ in spec.runs), *(() if spec.tied_head else ("head",))]
+    found = params if isinstance(params, Mapping) else {}
+    if lacking := [name for name in names if not isinstance(found.get(name), Mapping)]:
+        raise InputError(
+            f"params must be the dictionary that tdd.load or init_params returned, with {', '.join(names)}; got "
+            + (f"one without {lacking[0]}" if isinstance(params, Mapping) else type(params).__name__)
+        )
 
 
 def _rows_of(params: Any, tokens: jax.Array) -> jax.Array:
@@ -165,6 +179,7 @@ def as_bits(spec: DecoderSpec, params: Any) -> Any:
     `trunk` and `trunk_with_cache` take either, without derivatives; of weights, a program for a CPU would copy the bits
     at every call. On a CPU weights and bits share their memory.
     """
+    _check_parts(spec, params)
     if not _stacks_are(spec, params, jnp.bfloat16):
         return params
     stacks = {name: params[name] for name, *_ in spec.runs}
@@ -227,6 +242,7 @@ def trunk_with_cache(
 
 def readout(spec: DecoderSpec, params: Any) -> jax.Array:
     """The matrix [V, D] such that logits = hidden @ readout.T, before any soft cap."""
+    _check_parts(spec, params)
     return params["embedding"]["tokens"] if spec.tied_head else params["head"]["kernel"]
 
 

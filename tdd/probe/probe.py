@@ -37,6 +37,7 @@ from tdd.records import Guarantee
 from tdd.scoring.buckets import check_max_length
 from tdd.scoring.how import Run, RunOptions, as_run, split_options
 from tdd.validate import InputError
+from tdd.validate.arrays import check_params
 from tdd.validate.settings import in_own_settings
 
 _logger = logging.getLogger("tdd")
@@ -222,6 +223,7 @@ class Probe(AlarmHistory):
         number = as_step(step, self.history[-1].step if self.history else None)
         if not self.due(number):  # another thread has looked meanwhile
             return None
+        check_params(params, "probe.evaluate and probe.observe")
         result = self.evaluate(params)
         state, evidence = self.observe(self.state, result)
         result, evidence, state = _on_host((result, evidence, state))

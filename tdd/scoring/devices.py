@@ -21,7 +21,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from tdd.kernels.platforms import one_device
 from tdd.placement import everywhere, partitions, put_shares, shard
 from tdd.validate import InputError, is_memory_error
-from tdd.validate.arrays import check_process
+from tdd.validate.arrays import check_params, check_process
 
 _AXIS = "data"
 
@@ -65,8 +65,9 @@ class Devices:
         """Parameters on the devices: whole on each, or sharded over them.
 
         Raises:
-          InputError: they do not fit, or none of them can be sharded.
+          InputError: they do not fit, none of them can be sharded, or one is no array, was deleted or is traced.
         """
+        check_params(params, "tdd.token_stats")
         try:
             if self.shard_params:
                 cuts = jax.tree.leaves(partitions(params, self.mesh), is_leaf=lambda x: isinstance(x, PartitionSpec))

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from tdd.procedures.calls import tracing
+from tdd.validate.arrays import check_there
 
 
 def called(function: Callable[..., Any], static: tuple[Any, ...], *trees: Any) -> Any:
@@ -22,6 +23,7 @@ def called(function: Callable[..., Any], static: tuple[Any, ...], *trees: Any) -
     """
     if tracing():
         return function(*static, *trees)
+    check_there(trees)
     leaves, structure = jax.tree.flatten(trees)
     is_array = tuple(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves)
     # 1, 1.0 and True are equal

@@ -19,6 +19,7 @@ from tdd.scoring.inputs import Deferred, Model
 from tdd.scoring.scores.score import Score, as_models
 from tdd.scoring.store.address import fingerprint as model_fingerprint
 from tdd.validate import InputError, is_memory_error
+from tdd.validate.arrays import check_params
 
 
 def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, where: Devices) -> Model:
@@ -57,6 +58,7 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
                 f"{name} is a LanguageModel without {part}; pass {part}=..., or the triple (lm, params, tokenizer), "
                 "or the path of a checkpoint"
             )
+    check_params(params, "tdd.token_stats")
     if (target := as_dtype(dtype)) is not None:
         params = jax.tree.map(
             # a Python number has the type of what it meets

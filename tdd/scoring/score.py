@@ -130,7 +130,7 @@ def score(
     }  # fmt: skip
     facts = {**layout, "texts": table.sha256, **versions()}
     others = [as_models(models) for models in given_by_name(given.values(), "model").values()]
-    _check_alike_inputs(facts, f"{model}@{revision}", model, [one for models in others for one in models], where)
+    _check_alike_inputs(facts, model, revision, [one for models in others for one in models], where)
     for models in others:
         check_references(models, at_revision(model, revision))
     audited = find_model("model", at_revision(model, revision), params, tokenizer, how.dtype, where)
@@ -208,13 +208,14 @@ def _run_blocks(
 
 
 def _check_alike_inputs(
-    facts: Mapping[str, Any], name: str, model: Any, references: Sequence[Any], where: Devices
+    facts: Mapping[str, Any], model: Any, revision: str | None, references: Sequence[Any], where: Devices
 ) -> None:
     """Compare what the processes that compute in step were given: models too where all of them have names."""
     if not where.spans:
         return
     named = all(isinstance(one, (str, os.PathLike)) for one in (model, *references))
-    check_alike({**facts, **({"model": name, "reference": [*map(str, references)]} if named else {})})
+    names = {"model": f"{model}@{revision}", "reference": [*map(str, references)]} if named else {}
+    check_alike({**facts, **names})
 
 
 def _parameters(scores: Mapping[str, Score]) -> dict[str, Any]:

@@ -198,6 +198,33 @@ def _real_type(array: Any, name: str) -> Any:
     return array.astype(signed)
 
 
+def check_params(params: Any, where_traced: str = "") -> None:
+    """Check that every leaf is an array that is there, or a number.
+
+    Raises:
+      InputError: a leaf of another kind; an array that was deleted, by donation; a traced one, if `where_traced` says
+        what to call instead.
+    """
+    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        place = f"params{jax.tree_util.keystr(path)}"
+        if isinstance(leaf, Tracer):
+            if where_traced:
+                raise InputError(f"{place} is traced; inside jit call {where_traced}")
+        elif not isinstance(leaf, (jax.Array, np.ndarray, np.generic, int, float, complex)):
+            raise InputError(f"{place} must be an array, got {type(leaf).__name__}")
+    check_there(params)
+
+
+def check_there(arrays: Any) -> None:
+    """Check that no array of a tree was deleted, as by donation."""
+    for leaf in jax.tree.leaves(arrays):
+        if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted():
+            raise InputError(
+                f"an array of shape {leaf.shape} was deleted, as by donation to a compiled step (donate_argnums); pass "
+                "the parameters that the step returned"
+            )
+
+
 def negated(values: Any) -> Any:
     """Return checked numbers in the reverse order: -x of floats, -x - 1 of integers, whose types lack one negative."""
     return -values if jnp.issubdtype(values.dtype, jnp.floating) else ~values

@@ -16,6 +16,7 @@ import numpy as np
 
 from tdd.records import LanguageModel
 from tdd.validate import InputError
+from tdd.validate.arrays import check_params
 from tdd.validate.files import check_positive, check_tokens
 from tdd.validate.settings import in_own_settings
 
@@ -364,6 +365,7 @@ def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: floa
     """
     rows = np.asarray(tokens)
     check_tokens(rows.shape, rows.dtype, lm.max_length)
+    check_params(params)
     if rows.shape[1] < 2:
         raise InputError(f"tokens have shape {tuple(rows.shape)}; causality is tested on two tokens or more")
     length = rows.shape[1]
