@@ -190,7 +190,7 @@ def group_p_values(
     # In a tie calibration items (index below n) come before test items, so they are counted against them.
     group, _, origin = jax.lax.sort((group, score, jnp.arange(n + m, dtype=jnp.int32)), num_keys=3)
     up_to = platforms.cumsum(((origin < n) & (group < last)).astype(jnp.int32))
-    before = up_to - (origin < n) * (group < last).astype(jnp.int32)
+    before = up_to - ((origin < n) & (group < last)).astype(jnp.int32)
     change = group[1:] != group[:-1]
     one = jnp.ones(min(n + m, 1), bool)
     starts, ends = jnp.concatenate([one, change]), jnp.concatenate([change, one])

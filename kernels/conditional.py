@@ -64,7 +64,7 @@ def simes_bounds(num_calibration: Any, delta: Any, *, max_rank: int, k: Any = No
     i = n + 1 - rank
     # From i + 1 to i the product changes by the factor (i + 1 - k)/(i + 1); the first rank, i = n, has the product 1.
     steps = (rank >= 2) & (i + 1 > shared)
-    ratio = jnp.where(steps, shared.astype(value.dtype) / jnp.maximum(i + 1, 1), 0)
+    ratio = jnp.where(steps, shared.astype(value.dtype) / jnp.maximum(i + 1, 1).astype(value.dtype), 0)
     exponent = (jnp.log(value) + jnp.cumsum(jnp.log1p(-ratio))) / shared.astype(value.dtype)
     return _table(jnp.where(i >= shared, -jnp.expm1(exponent), 1), n, rank, value)
 
@@ -95,9 +95,9 @@ def asymptotic_bounds(num_calibration: Any, delta: Any, *, max_rank: int) -> jax
     References: Bates et al. (2023), eq. 15; Eicker (1979); Jaeschke (1979).
     """
     value, n, rank = _operands(num_calibration, delta, max_rank)
-    size = jnp.maximum(n, 1).astype(value.dtype)
-    width = jnp.sqrt((rank * jnp.maximum(1 - rank / size, 0)).astype(value.dtype)) / size
-    bounds = jnp.where(n >= LEAST_ASYMPTOTIC, rank / size + _process_constant(n, value) * width, 1)
+    size, place = jnp.maximum(n, 1).astype(value.dtype), rank.astype(value.dtype)
+    width = jnp.sqrt(place * jnp.maximum(1 - place / size, 0)) / size
+    bounds = jnp.where(n >= LEAST_ASYMPTOTIC, place / size + _process_constant(n, value) * width, 1)
     return _table(bounds.astype(value.dtype), n, rank, value)
 
 
@@ -153,7 +153,7 @@ def hybrid_bounds(num_calibration: Any, delta: Any, gamma: Any, *, max_rank: int
     """
     value, n, rank = _operands(num_calibration, delta, max_rank)
     size = jnp.maximum(n, 1).astype(value.dtype)
-    shape = rank / size + _process_constant(n, value - gamma) * _linear_width(n, rank, value.dtype)
+    shape = rank.astype(value.dtype) / size + _process_constant(n, value - gamma) * _linear_width(n, rank, value.dtype)
     simes = simes_bounds(num_calibration, delta, max_rank=max_rank)
     return _table(jnp.where(n >= LEAST_ASYMPTOTIC, jnp.minimum(simes, shape), simes), n, rank, value)
 
@@ -185,11 +185,12 @@ def _linear_width(n: jax.Array, rank: jax.Array, dtype: Any) -> jax.Array:
     size = jnp.maximum(n, 1).astype(dtype)
 
     def width(r: jax.Array) -> jax.Array:
-        return jnp.sqrt(r.astype(dtype) * jnp.maximum(1 - r / size, 0)) / size
+        place = r.astype(dtype)
+        return jnp.sqrt(place * jnp.maximum(1 - place / size, 0)) / size
 
     half = jnp.maximum(n // 2, 1)
     last, before = width(half), width(half - 1)
-    return jnp.where(rank <= half, width(rank), last + (last - before) * (rank - half)).astype(dtype)
+    return jnp.where(rank <= half, width(rank), last + (last - before) * (rank - half).astype(dtype)).astype(dtype)
 
 
 def _allowed_count(delta: Any, count: int) -> jax.Array:

@@ -80,8 +80,12 @@ def candidates(
     at_most = lattice.narrow(at_most, max_tests + 1)
     below = at_most[limit]
     above = at_most[max_rank] - below
-    k = _ceil_sqrt(above) if neighbours is None else jnp.clip(jnp.asarray(neighbours)[above], 1, jnp.maximum(above, 1))
-    kth = jnp.searchsorted(at_most, below + k, side="left").astype(jnp.int32)  # r_(k) (n+1)
+    if neighbours is None:
+        k = _ceil_sqrt(above)
+    else:
+        k = jnp.clip(jnp.asarray(neighbours, jnp.int32)[above], 1, jnp.maximum(above.astype(jnp.int32), 1))
+    wanted = below.astype(jnp.int32) + k
+    kth = jnp.searchsorted(at_most.astype(jnp.int32), wanted, side="left").astype(jnp.int32)  # r_(k) (n+1)
     near = at_most[jnp.minimum(kth, max_rank)] - below
     fraction = (lattice.narrow(part, common) for part in (start, jnp.full_like(start, q)))
     distance = lattice.narrow(kth * q - start * points, common * (max_rank + 1))
@@ -193,7 +197,7 @@ def _ceil_sqrt(count: jax.Array) -> jax.Array:
     root = jnp.floor(jnp.sqrt(count.astype(jnp.float32))).astype(jnp.int32)
     root = jnp.maximum(root - 1, 0)  # below the answer by at most three, whatever the rounding
     for _ in range(3):
-        root = jnp.where(root * root < count, root + 1, root)
+        root = jnp.where(root * root < count.astype(jnp.int32), root + 1, root)
     return root
 
 
@@ -205,7 +209,7 @@ def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array, mo
 
     def larger(one: Anchor, other: Anchor) -> jax.Array:
         """q/slope of the one above that of the other."""
-        starts = [lattice.narrow(anchor.numerator * points, most) for anchor in (one, other)]
+        starts = [lattice.narrow(anchor.numerator.astype(jnp.int32) * points, most) for anchor in (one, other)]
         return ~_sum_le(
             ((starts[0], one.near, other.near), (one.above, one.distance, other.near)),
             ((starts[1], other.near, one.near), (other.above, other.distance, one.near)),

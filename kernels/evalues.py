@@ -164,7 +164,8 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
     """Closed e-BH: the largest r such that the r largest e-values pass, against every set S of hypotheses, the test
     mean of e over S >= |S and R| / (alpha·r), R the r largest.
 
-    An r that would part equal e-values is left out: a set that passes says nothing of its subsets. It rejects what e-BH rejects and often more: where many e-values are small but not zero, or a few are large.
+    An r that would part equal e-values is left out: a set that passes says nothing of its subsets. It rejects what e-BH
+    rejects and often more: where many e-values are small but not zero, or a few are large.
 
     Guarantee: FDR <= alpha under any dependence if the e-values of the m0 nulls sum to at most m0 in expectation, as
     they do if each has mean at most 1; finite-sample.

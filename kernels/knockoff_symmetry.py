@@ -98,7 +98,7 @@ def signed_rank_tails(w: jax.Array, *, mask: jax.Array | None = None) -> Tails:
     count = ranks.counts(size, size, calibration_mask=used, mask=used)
     dtype = jnp.result_type(float)
     # Fractions of the number of items: their squares stay small.
-    rank = (2 * count.less + count.equal + 1).astype(dtype) / (2 * jnp.maximum(count.num_calibration, 1))
+    rank = (2 * count.less + count.equal + 1).astype(dtype) / (2 * jnp.maximum(count.num_calibration, 1)).astype(dtype)
     rank = jnp.where(used, rank, 0)
     spread = jnp.sqrt(jnp.sum(jnp.square(rank)))
     total = jnp.sum(jnp.where(w > 0, rank, -rank))

@@ -214,7 +214,7 @@ def settled(numerator: jax.Array, denominator: jax.Array, guess: jax.Array) -> j
     up = rest > whole - rest
     # the float below a power of two is half as far away
     down = jnp.where(fraction == 0, -rest > whole >> 2, -rest > whole + rest)
-    moved = lax.bitcast_convert_type(bits + up - down, jnp.float32)
+    moved = lax.bitcast_convert_type(bits + up.astype(jnp.int32) - down.astype(jnp.int32), jnp.float32)
     return jnp.where(numerator > 0, moved, 0)
 
 

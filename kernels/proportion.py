@@ -107,7 +107,8 @@ def subtraction(
     numerator = (jnp.where(some, 1 + test_in_region, one), jnp.where(some, n, one), m)
     denominator = (jnp.where(some, m + 1, one), jnp.where(some, in_region, one), n + 1)
     dtype = jnp.result_type(float)
-    null = (numerator[0] * numerator[1].astype(dtype)) / (denominator[0].astype(dtype) * denominator[1])
+    above, below = (pair[0].astype(dtype) * pair[1].astype(dtype) for pair in (numerator, denominator))
+    null = above / below
     most, points = 1 + scores.shape[0], 1 + calibration.shape[0]
     numerator, denominator = (
         tuple(map(lattice.narrow, factors, (most, points, max(most, points)))) for factors in (numerator, denominator)
@@ -216,7 +217,8 @@ def _moment(
     m, mu, var = _moments(scores, mask)
     gap = mu1 - mu0
     raw = (mu1 - mu) / gap
-    variance = (raw**2 * var0 / n0 + (1 - raw) ** 2 * var1 / n1 + var / m) / gap**2
+    size0, size1, size = (count.astype(raw.dtype) for count in (n0, n1, m))
+    variance = (raw**2 * var0 / size0 + (1 - raw) ** 2 * var1 / size1 + var / size) / gap**2
     return _Moment(gap, raw, 1 / raw - variance / raw**3, n0, m)
 
 
@@ -224,6 +226,6 @@ def _moments(values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.
     """Count, mean and variance (ddof 1) of the real values, two passes."""
     real = ranks.real(values, mask)
     count = jnp.sum(real, dtype=jnp.int32)
-    mean = jnp.sum(jnp.where(real, values, 0)) / count
-    variance = jnp.sum(jnp.where(real, jnp.square(values - mean), 0)) / (count - 1)
+    mean = jnp.sum(jnp.where(real, values, 0)) / count.astype(values.dtype)
+    variance = jnp.sum(jnp.where(real, jnp.square(values - mean), 0)) / (count - 1).astype(values.dtype)
     return count, mean, variance

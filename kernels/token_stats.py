@@ -181,7 +181,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
     log_prob = target_shift - log_sum
     is_top = (target >= top)[:, 0]
     of_target = jnp.where(is_top, 0.0, _p_log1p(jnp.exp(jnp.minimum(log_prob, -float(np.log(2.0))))))
-    num_other_top = num_top - is_top
+    num_other_top = num_top - is_top.astype(num_top.dtype)
     log_other = _log_other(logits, top, other, num_other_top > 0)
     of_top = jnp.where(num_other_top > 0, num_other_top * jnp.exp(-log_sum) * (log_sum - log_other), 0.0)
     surprise = jnp.where(log_prob < 0, jnp.expm1(log_prob) * log_prob, 0.0)

@@ -239,7 +239,7 @@ def _last_at_most(values: jax.Array, bounds: jax.Array, ends: jax.Array) -> jax.
         alone = (block & 1) == 0  # its parent would reach past the end
         hit = searching & alone & (minima[jnp.maximum(block, 0)] <= bounds)
         found_height = jnp.where(hit, height, found_height)
-        block = jnp.where(found_height >= 0, block, (block - alone) >> 1)
+        block = jnp.where(found_height >= 0, block, (block - alone.astype(jnp.int32)) >> 1)
     for height in range(depth - 1, -1, -1):
         last = 2 * block + 1
         inside = found_height > height
@@ -260,7 +260,7 @@ def _masses(calibration: jax.Array, scores: jax.Array, weights: jax.Array, real:
     start = jnp.searchsorted(ordered, keys)
     chance = (jnp.arange(size, dtype=jnp.uint32) * jnp.uint32(0x9E3779B1) >> 8).astype(jnp.float32) / 2**24
     last = after[start] - 1
-    slot = jnp.minimum(start + (chance * (last - start + 1)).astype(start.dtype), last)
+    slot = jnp.minimum(start + (chance * (last - start + 1).astype(chance.dtype)).astype(start.dtype), last)
     sums = jnp.concatenate([jnp.zeros(1, weights.dtype), jnp.cumsum(jnp.zeros_like(weights).at[slot].add(weights))])
     place = jnp.searchsorted(ordered, queries)
     met = (jnp.pad(ordered, (0, 1))[place] == queries) & (place < size)

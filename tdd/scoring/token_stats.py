@@ -61,7 +61,8 @@ def token_stats(
       InputError: shapes that do not fit (at trace time).
 
     Cost: one forward pass of the trunk over B T tokens, and the readout, on CPU for scored targets only. Never holds
-    [B, T, V], unless the model has no `hidden` and `readout` and itself returns it.
+    [B, T, V], unless the model has no `hidden` and `readout` and itself returns it. Derivatives: forward mode alone
+    (`jax.jvp`); gradients of a loss come from `lm.logits`, their norms from `tdd.grad_norms`.
     """
     check_token_batch(jnp.shape(tokens), jnp.shape(mask))
     names = tuple((orders or {}).items())

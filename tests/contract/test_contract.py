@@ -63,7 +63,7 @@ def program(entry, n, m, dtype):
 
 
 def run(entry, arrays, n=registry.NUM_CALIBRATION, m=registry.NUM_TEST, dtype=np.float32):
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("raise"):
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         return jax.tree.map(np.asarray, program(entry, n, m, dtype)(**registry.to_device(arrays)))
 
 

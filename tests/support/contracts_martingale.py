@@ -35,7 +35,9 @@ ENTRIES = [
     ),
     entry(
         "conservative",
-        lambda score, controls, uniform, mask: martingale.control_p_value(score, controls) + 0 * jnp.sum(mask),
+        lambda score, controls, uniform, mask: (
+            martingale.control_p_value(score, controls) + 0.0 * jnp.sum(mask, dtype=jnp.float32)
+        ),
         lambda score, controls, uniform, mask: ref.control_p_value(score, controls, np.ones(len(score))),
     ),
 ]
