@@ -21,6 +21,7 @@ from tdd.report.sections import (
     guide,
     to_repeat,
 )
+from tdd.runs.units import counted
 
 _CRITERIA = {"power": "expected power ≥ {:g}", "any_true": "P(a right selection) ≥ {:g}"}
 _INTERVAL = (
@@ -109,8 +110,9 @@ def _found(plan: Any) -> str:
     if first["num_targets"] is None:
         least = f"no fraction of {plan.about['targets']} reached expected power {first['wanted']:g}"
         return f"{setting}, {least}: {_measured(first['value'], first['value_se'])}."
+    targets = plan.about["targets"] if first["num_targets"] != 1 else plan.about["targets"].removesuffix("s")
     return (
-        f"{setting}, an expected power of {first['wanted']:g} needs {first['num_targets']:,} {plan.about['targets']} "
+        f"{setting}, an expected power of {first['wanted']:g} needs {first['num_targets']:,} {targets} "
         f"({_percent(first['target_share'])} of the candidates)."
     )
 
@@ -212,8 +214,9 @@ def _cheapest(about: Mapping[str, Any], choice: Mapping[str, Any]) -> str:
         return f"No setting here gives {test} power {about['wanted']:g}."
     tokens = "" if row["tokens"] is None else f", {row['tokens']:,.0f} tokens"
     return (
-        f"Power {about['wanted']:g} with {test} needs {row['num_shards']} shards with {row['num_shuffles']} shuffles "
-        f"(or documents with private versions): {row['calls']:,.0f} model calls{tokens}."
+        f"Power {about['wanted']:g} with {test} needs {counted(row['num_shards'], ('shard', 'shards'))} with "
+        f"{counted(row['num_shuffles'], ('shuffle', 'shuffles'))} (or documents with private versions): "
+        f"{row['calls']:,.0f} model calls{tokens}."
     )
 
 

@@ -219,7 +219,7 @@ def test_messages(folder, tmp_path, capsys):
     assert "--higher-is-member needs --score" in fails(capsys, table, "--higher-is-member")
     assert "read by --method ktd" in fails(capsys, table, "--score", "loss", "--knockoffs", "zlib")
     assert "strictly between 0.5" in fails(capsys, "--auc", 0.4)
-    assert "sd_ratio must be a positive number" in fails(capsys, "--auc", 0.8, "--sd-ratio", 0)
+    assert "--sd-ratio must be a positive number" in fails(capsys, "--auc", 0.8, "--sd-ratio", 0)
     assert "method 'magic' is not known; choose one of bh, ptdi" in fails(
         capsys, table, "--score", "loss", "--method", "magic"
     )

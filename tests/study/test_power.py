@@ -211,20 +211,22 @@ def test_what_is_never_detected_and_why():
     sizes = {"num_calibration": [5, 39], "num_tests": [10, 40], "member_share": [1.0], "repetitions": 256}
     few = plan(method="ptdi:proportion=none", search=True, **sizes)
     assert {row["num_targets"] for row in few.smallest if row["num_calibration"] == 5 and row["alpha"] == 0.1} == {None}
-    assert few.smallest[0]["reason"] == (
-        "resolution: 5 calibration items give no p-value below 0.167, too large at level 0.1"
-    )
+    assert few.smallest[0]["reason"] == ("resolution: 5 calibration items are too few for 10 candidates at level 0.1")
     assert few.rows[0]["min_selections"] == 11
     assert few.rows[0]["any_selected"] == 0
     members = np.arange(200) < 100
     apart = tdd.study.LabelledScores(np.random.default_rng(0).normal(size=(2, 200)) - 1000.0 * members, members)
     for method, sizes, reason in (
-        ("td4eval:combine=split_weights", (38, 1, 0.04), "resolution: 38 calibration items are too few at level 0.04"),
-        ("combined_score", (39, 1, 0.03), "resolution: 39 calibration items are too few at level 0.03"),
+        (
+            "td4eval:combine=split_weights",
+            (38, 1, 0.04),
+            "resolution: 38 calibration items are too few for 1 candidate at",
+        ),
+        ("combined_score", (39, 1, 0.03), "resolution: 39 calibration items are too few for 1 candidate at"),
         (
             "td4eval:combine=bonferroni",
             (39, 10, 0.1),
-            "the scores separate too little, or 39 calibration items",
+            "signal: the scores separate too little, or 39 calibration items are too few, even where",
         ),
     ):
         given = dict(zip(("num_calibration", "num_tests", "alpha"), sizes, strict=True))
@@ -232,7 +234,8 @@ def test_what_is_never_detected_and_why():
         assert {row["reason"][: len(reason)] for row in found.smallest} == {reason}
     weak = plan(auc=0.51, search=True, repetitions=256)
     assert weak.smallest[0]["reason"] == (
-        "signal: the scores separate too little, even where all candidates are members"
+        "signal: the scores separate too little, or 39 calibration items are too few, even where all candidates are "
+        "members"
     )
 
 

@@ -13,6 +13,7 @@ from tdd.procedures.procedure import Procedure
 from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
 from tdd.runs.portable import command_of, typed_words
+from tdd.runs.units import counted
 from tdd.study import checks
 from tdd.study.power import PowerPlan
 from tdd.study.power.scores import LabelledScores, NormalScores, ScorePool
@@ -20,6 +21,7 @@ from tdd.study.power.simulate import Rule, Simulator, as_rule, smallest_count
 from tdd.validate import InputError
 from tdd.validate.settings import on_own_devices
 
+_CANDIDATES = ("candidate", "candidates")
 _FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _LARGE = 1_000  # default n and m of normal scores
 
@@ -285,17 +287,10 @@ def _why_none(simulate: Simulator, n: int, m: int, most: int, alpha: float) -> s
     if fewest > m:
         if rule.kind == "knockoffs":
             return f"resolution: at level {alpha:g} no fewer than {fewest} of {m} candidates could be selected"
-        smallest = rule.procedure.smallest_p_value(n)
-        known = smallest is not None and smallest > alpha  # of items in use, which may be fewer than n
-        floor = f"give no p-value below {smallest:.3g}, too large" if known else "are too few"
-        return f"resolution: {n} calibration items {floor} at level {alpha:g}"
+        return f"resolution: {n} calibration items are too few for {counted(m, _CANDIDATES)} at level {alpha:g}"
     reached = "all candidates" if most == m else f"{most} of {m} candidates, all that the pool gives,"
-    if rule.kind != "knockoffs" and rule.procedure.smallest_p_value(n) is None:
-        return (
-            f"the scores separate too little, or {n} calibration items are too few for the method, even where "
-            f"{reached} are {rule.targets}"
-        )
-    return f"signal: the scores separate too little, even where {reached} are {rule.targets}"
+    too_few = "" if rule.kind == "knockoffs" else f", or {n} calibration items are too few"
+    return f"signal: the scores separate too little{too_few}, even where {reached} are {rule.targets}"
 
 
 def _warnings(law: NormalScores | ScorePool, rule: Rule, *, extrapolated: bool) -> list[str]:
