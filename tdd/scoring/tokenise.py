@@ -140,7 +140,7 @@ def _called(tokenizer: Any, block: list[str], options: Mapping[str, Any]) -> Any
         )
     try:
         with panics(f"the tokenizer gives up on the texts from {block[0][:40]!r} on"):
-            encoded = tokenizer(block, **options)
+            encoded: Any = tokenizer(block, **options)
     except TypeError as error:
         if "add_special_tokens" not in str(error):
             raise
@@ -227,12 +227,12 @@ def _blocks(texts: Sequence[str]) -> Iterator[list[str]]:
         yield block
 
 
-def _end_of(tokenizer: Any, text: str, ids: Sequence[int], spans: Any) -> int | None:
+def _end_of(tokenizer: Any, text: str, ids: np.ndarray, spans: Any) -> int | None:
     """Characters of the text up to the end of its leading tokens `ids`; None where the tokenizer does not tell."""
     if spans is None and not hasattr(tokenizer, "decode"):
         return None
     if spans is None:
-        return min(len(text), len(tokenizer.decode(list(ids), skip_special_tokens=True)))
+        return min(len(text), len(tokenizer.decode(ids.tolist(), skip_special_tokens=True)))
     if hasattr(spans, "token_to_chars"):  # of tokenizers: one span is asked for, where all take 100 bytes a token
         spans = [spans.token_to_chars(0) or (0, 0)] if len(ids) == 1 else spans.offsets
     return max((end for _, end in spans[: len(ids)]), default=0)

@@ -118,7 +118,7 @@ def from_methods(
     kind: type,
     call: Callable[[str | Callable[..., Any], Arguments], Callable[..., Any]],
     *,
-    method: str,
+    method: str | Callable[..., Any],
     arguments: Mapping[str, Any] | None,
     hidden: str | Callable[..., Any] | None,
     name: str | None,
