@@ -83,7 +83,12 @@ class CommandParser(argparse.ArgumentParser):
 
         message = re.sub(r"\b\w+(?:=\S*)? \((--[\w-]+)\)", r"\1", message)
         message = re.sub(r"(?<![\w:,.'\"\[(-])(\w+?)(?:\[\d+\])?(=True\b|=(?!\.\.\.))", typed, message)
-        return re.sub(r"^(\w+)(?:\[\d+\])?(?=[: ])", lambda found: options.get(found[1], found[0]).strip(), message)
+        first = rf"^(\w+)(?:\[\d+\])?(?=:| (?:{_VERBS})\b| ['\"\d])"
+        return re.sub(first, lambda found: options.get(found[1], found[0]).strip(), message)
+
+
+_VERBS = "must|is|are|was|were|has|have|names?|holds?|needs?|already"
+"""What follows an argument with which a message begins: "out of memory" begins with none."""
 
 
 def _meant(message: str) -> str:

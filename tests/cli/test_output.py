@@ -5,11 +5,13 @@ import json
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
 from tdd.cli import main
 from tdd.cli.common import any_encoding
+from tdd.validate import InputError
 
 
 @pytest.fixture
@@ -116,6 +118,15 @@ def test_errors_speak_of_what_was_typed(scores, words, said, capsys):
         status = end.code
     assert status == 2
     assert said in capsys.readouterr().err
+
+
+def test_words_that_only_look_like_arguments_stay(scores, capsys, monkeypatch):
+    from tdd.audit import select
+
+    for said in ("out of memory in a batch of 3", "score column 'x' holds alpha"):
+        monkeypatch.setattr(select, "select", mock.Mock(side_effect=InputError(said)))
+        assert main(["select", "scores.csv"]) == 2
+        assert capsys.readouterr().err == f"tdd select: error: {said}\n"
 
 
 def test_open_shows_the_page(scores, monkeypatch, capsys):
