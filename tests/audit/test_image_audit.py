@@ -156,8 +156,8 @@ def test_command(model, tmp_path, monkeypatch, capsys):
     [
         ({"method": "ktd"}, "needs knockoffs"),
         ({"text_field": "image"}, "text_field: for texts"),
-        ({"max_length": 9}, "--max-length: for texts"),
-        ({"max_length": 0}, "--max-length: for texts"),
+        ({"max_length": 9}, "max_length: for texts"),
+        ({"max_length": 0}, "max_length: for texts"),
         ({"flagged": np.array(["i0", "i1"])}, "flagged: for texts"),
         ({"device": "cpu"}, "device: images are computed on JAX's default device"),
         ({"shard": "0/2"}, "shard: for texts"),

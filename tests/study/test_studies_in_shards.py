@@ -175,9 +175,9 @@ COMMAND = ["study", "ptdi-alpha", "--repetitions", "3000", "--alpha", "0.2"]
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    (["--shard", "2/2", "--out", "study"], "shard=2/2 does not exist"),
-    (["--shard", "0/2"], "shard=0/2 needs folder= (--out)"),
-    (["--shard", "0/2", "--out", "study", "--target-se", "0.1"], "target_se=0.1 does not go with shard=0/2"),
+    (["--shard", "2/2", "--out", "study"], "--shard 2/2 does not exist"),
+    (["--shard", "0/2"], "--shard 0/2 needs --out"),
+    (["--shard", "0/2", "--out", "study", "--target-se", "0.1"], "--target-se 0.1 does not go with --shard 0/2"),
 ])  # fmt: skip
 def test_the_command_refuses(tmp_path, monkeypatch, capsys, options, message):
     monkeypatch.chdir(tmp_path)
@@ -315,4 +315,4 @@ def test_the_command_measures_claims_in_shards(tmp_path, monkeypatch, capsys):
     one = rows("one.json", "-q")
     assert [{**row, "seconds": 0} for row in one] == [{**row, "seconds": 0} for row in two]
     assert main([*command, "--shard", "0/2"]) == 2
-    assert "shard=0/2 needs --out" in capsys.readouterr().err
+    assert "--shard 0/2 needs --out" in capsys.readouterr().err
