@@ -68,23 +68,27 @@ class CommandParser(argparse.ArgumentParser):
 
         Arguments are found at the beginning of a message, and wherever a value or the option follows them.
         """
-        options: dict[str, str] = {}
+        options: dict[str, tuple[str, bool]] = {}  # argument -> option, and whether it is a flag
         for form in ("{}", "num_{}", "{}s"):
             for action in self._actions:
                 for option in action.option_strings:
                     if option.startswith("--"):
-                        shown = option if action.nargs == 0 else f"{option} "
-                        options.setdefault(form.format(option[2:].replace("-", "_")), shown)
-                        options.setdefault(form.format(action.dest), shown)
+                        for name in (option[2:].replace("-", "_"), action.dest):
+                            options.setdefault(form.format(name), (option, action.nargs == 0))
 
         def typed(found: re.Match[str]) -> str:
-            shown = options.get(found[1], found[0])
-            return shown if shown.endswith(" ") or found[2] == "=True" else found[0]
+            option, flag = options.get(found[1], ("", False))
+            if not option or (flag and found[2] != "True"):
+                return found[0]
+            return option if flag else f"{option} {found[2]}"
 
         message = re.sub(r"\b\w+(?:=\S*)? \((--[\w-]+)\)", r"\1", message)
-        message = re.sub(r"(?<![\w:,.'\"\[(-])(\w+?)(?:\[\d+\])?(=True\b|=(?!\.\.\.))", typed, message)
-        first = rf"^(\w+)(?:\[\d+\])?(?=:| (?:{_VERBS})\b| ['\"\d])"
-        return re.sub(first, lambda found: options.get(found[1], found[0]).strip(), message)
+        message = re.sub(r"(?<![\w:,.'\"\[({/\\?&-])(\w+?)(?:\[\d+\])?=(True\b|(?!\.\.\.|[\[({])\S)", typed, message)
+        first = rf"^(\w+)(?:\[\d+\])?(?=:| (?:{_VERBS})\b)"
+        message = re.sub(first, lambda found: options.get(found[1], (found[0], False))[0], message)
+        exact = {action.dest for action in self._actions}
+        value = rf"^({'|'.join(map(re.escape, sorted(exact)))})(?= ['\"\d])"
+        return re.sub(value, lambda found: options.get(found[1], (found[0], False))[0], message)
 
 
 _VERBS = "must|is|are|was|were|has|have|names?|holds?|needs?|already"
@@ -95,7 +99,7 @@ def _meant(message: str) -> str:
     """What was probably meant by what argparse refuses, to add to its message."""
     if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
         return _asked(difflib.get_close_matches(found[1], re.findall(r"[\w.-]+", found[2]), 1, 0.7))
-    if found := re.search(r"invalid (?:float|int) value: '([\d.]+)%'", message):
+    if found := re.search(r"invalid float value: '([\d.]+)%'", message):
         with contextlib.suppress(ValueError):
             return f"; {float(found[1]) / 100:g} stands for {found[1]}%"
     return ""

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import math
+import sys
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +22,8 @@ _OF_CLASSES = (
     "__dataclass_params__", "__repr__",
 )  # fmt: skip
 """What a class holds that does not change what it computes; the fields of a dataclass count by their values."""
-_LIBRARIES = ("builtins", "functools", "jax", "jaxlib", "numpy", "scipy", "tdd")  # told by their versions
+# told by their versions
+_LIBRARIES = {*sys.stdlib_module_names, "flax", "jax", "jaxlib", "numpy", "scipy", "tdd"}
 
 
 def described(value: Any) -> Any:

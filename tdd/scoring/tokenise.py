@@ -118,20 +118,18 @@ def _rows(
         options["split_special_tokens"] = True
     if getattr(tokenizer, "is_fast", False):
         options.update(return_attention_mask=False, verbose=False)
-    elif not hasattr(tokenizer, "is_fast"):
-        _check_whole_and_alone(tokenizer, max(texts, key=len, default=""), options)
+    ours = any(kind.__module__.startswith("transformers.") for kind in type(tokenizer).__mro__)
     for block in _blocks(texts):
-        encoded = _called(tokenizer, block, options)
-        real = encoded["attention_mask"] if "attention_mask" in encoded else [None] * len(block)
-        ids = [_real_ids(*row) for row in zip(encoded["input_ids"], real, block, strict=True)]
-        known = getattr(encoded, "encodings", None) if spans else None
-        if known is None and "offset_mapping" in encoded:
-            known = [_unpadded(*row) for row in zip(encoded["offset_mapping"], real, strict=True)]
-        yield from zip(ids, known or [None] * len(ids), strict=True)
+        rows = _called(tokenizer, block, options, spans=spans)
+        if not ours:
+            _check_whole_and_alone(tokenizer, block, [ids for ids, _ in rows], options)
+        yield from rows
 
 
-def _called(tokenizer: Any, block: list[str], options: Mapping[str, Any]) -> Any:
-    """What the tokenizer returns for a block of texts: one list of token ids a text, at least."""
+def _called(
+    tokenizer: Any, block: list[str], options: Mapping[str, Any], *, spans: bool = False
+) -> list[tuple[np.ndarray, Any]]:
+    """Token ids of each text of a block, without padding, and what knows its character spans."""
     if not callable(tokenizer):
         raise InputError(
             f"tokenizer must be one of transformers, or a function (texts, add_special_tokens=True) -> {{'input_ids': "
@@ -148,15 +146,35 @@ def _called(tokenizer: Any, block: list[str], options: Mapping[str, Any]) -> Any
             "tokenizer must take the keyword add_special_tokens, true or false, beside the texts"
         ) from error
     try:
-        count = len(encoded["input_ids"])
+        ids = list(encoded["input_ids"])
     except (TypeError, KeyError, IndexError) as error:
         raise InputError(
             "tokenizer(texts, add_special_tokens=True) must return a mapping with 'input_ids', one list of token "
             f"ids a text; it returned {type(encoded).__name__}"
         ) from error
-    if count != len(block):
-        raise InputError(f"the tokenizer returned {count} token lists for {len(block)} texts")
-    return encoded
+    real = _column(encoded, "attention_mask", block)
+    places = _column(encoded, "offset_mapping", block) if spans else [None] * len(block)
+    known = getattr(encoded, "encodings", None) if spans else None
+    if len(ids) != len(block):
+        raise InputError(f"the tokenizer returned {len(ids)} token lists for {len(block)} texts")
+    rows = []
+    for i, text in enumerate(block):
+        found, place = _real_ids(ids[i], real[i], text), places[i]
+        if known is not None:
+            place = known[i] if len(found) == len(ids[i]) else known[i].offsets
+        is_list = place is not None and not hasattr(place, "token_to_chars")
+        rows.append((found, _unpadded(place, real[i]) if is_list else place))
+    return rows
+
+
+def _column(encoded: Any, name: str, block: list[str]) -> Sequence[Any]:
+    """What a tokenizer returned beside the ids, one entry a text; None for each where it is not there."""
+    if name not in encoded or encoded[name] is None:
+        return [None] * len(block)
+    found = encoded[name]
+    if len(found) != len(block):
+        raise InputError(f"the tokenizer returned {name!r} for {len(found)} of {len(block)} texts")
+    return found
 
 
 def _real_ids(ids: Any, real: Any, text: str) -> np.ndarray:
@@ -186,31 +204,32 @@ def _unpadded(row: Any, real: Any) -> Any:
     return row if kept.all() else np.asarray(row)[kept]
 
 
-def _check_whole_and_alone(tokenizer: Any, longest: str, options: Mapping[str, Any]) -> None:
-    """Check that a text's tokens do not depend on the texts beside it, and that it is not cut or filled up."""
+def _check_whole_and_alone(
+    tokenizer: Any, block: list[str], rows: list[np.ndarray], options: Mapping[str, Any]
+) -> None:
+    """Check that no text's tokens depend on the texts beside it, and that none is cut or filled up.
 
-    def of(*texts: str) -> list[list[int]]:
-        encoded = _called(tokenizer, [*texts], options)
-        real = encoded["attention_mask"] if "attention_mask" in encoded else [None] * len(texts)
-        return [_real_ids(*row).tolist() for row in zip(encoded["input_ids"], real, texts, strict=True)]
-
-    if len(longest) < 2:
-        return
-    (alone,), (beside, whole) = of("a"), of("a", longest)
-    if alone != beside:
-        raise InputError(
-            f"the tokenizer gives the text 'a' {len(alone)} tokens alone and {len(beside)} beside a longer one: let it "
-            "return lists without padding, or 'attention_mask' with 0 where a token is padding"
-        )
-    try:
-        (twice,) = of(f"{longest} {longest}")
-    except Exception:  # too long for it, which is no fault: no text is as long
-        return
-    if len(twice) <= len(whole) >= _FEWEST_CUT:
-        raise InputError(
-            f"the tokenizer gives the text {longest[:40]!r} as many tokens as twice this text ({len(whole)}): let it "
-            "neither cut texts nor fill them up to a length"
-        )
+    Looked at are the shortest and the longest text, and the one of most tokens.
+    """
+    places = sorted(range(len(block)), key=lambda i: len(block[i]))
+    for i in dict.fromkeys((places[0], places[-1], max(places, key=lambda i: len(rows[i])))):
+        text, row = block[i], rows[i]
+        if len(block) > 1 and not np.array_equal(alone := _called(tokenizer, [text], options)[0][0], row):
+            raise InputError(
+                f"the tokenizer gives the text {text[:40]!r} {len(alone)} tokens alone and {len(row)} beside others: "
+                "let it return lists without padding, or 'attention_mask' with 0 where a token is padding"
+            )
+        if len(row) < _FEWEST_CUT:
+            continue
+        try:
+            twice = _called(tokenizer, [f"{text} {text}"], options)[0][0]
+        except Exception:  # too long for it, which is no fault: no text is as long
+            continue
+        if len(twice) <= len(row):
+            raise InputError(
+                f"the tokenizer gives the text {text[:40]!r} as many tokens as twice this text ({len(row)}): let it "
+                "neither cut texts nor fill them up to a length"
+            )
 
 
 def _blocks(texts: Sequence[str]) -> Iterator[list[str]]:

@@ -54,9 +54,9 @@ def load_texts(
         (one text a file, searched recursively, the relative path its id, line ends at its end removed), of shards of
         one format, or what `datasets` saved (`save_to_disk`). Several paths, whose rows are read one below the other:
         a pattern ("data/*.parquet"), or a list of paths, as strings where all of these are files that are there.
-        Objects: a list of strings or of dicts, a dict of columns, a pandas or polars Series or DataFrame (an index
-        that has a name is a field), a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array of
-        strings. A `Texts` is returned as it is.
+        Objects: a list of strings or of dicts, a dict of columns, a pandas or polars Series or DataFrame (whose
+        index is a field where it has a name), a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array
+        of strings. A `Texts` is returned as it is.
       text_field: field with the text. By default "text", or the only one of
         `tdd.texts.rows.COMMON_TEXT_FIELDS` that is there; the choice is then a warning and part of `source`.
       id_field: field with unique identifiers (strings or whole numbers). Without it: the field "id" where
@@ -291,7 +291,8 @@ def _rows_of(source: Any) -> Rows:
         return _rows_of_columns(source)
     fields = _field_names(source)
     index = getattr(getattr(source, "index", None), "names", ())  # pandas: an index that has a name is a field
-    if fields is not None and (named := [name for name in index if name is not None and name not in fields]):
+    named = [name for name in index if name is not None and fields is not None and name not in fields]
+    if named and len({*named}) == len(named) and not any(isinstance(name, tuple) for name in fields or ()):
         source = source.reset_index(level=named)
         fields = _field_names(source)
     if fields is not None and hasattr(source, "__len__"):

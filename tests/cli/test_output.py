@@ -104,6 +104,9 @@ def test_streams_are_as_they_were_afterwards(monkeypatch):
         ("select scores.csv --alpha 10", "tdd select: error: --alpha must lie strictly between"),
         ("select scores.csv --id-field x", "there is no field --id-field 'x';"),
         ("select none.csv", "tdd select: error: no such file or folder: 'none.csv'\n"),
+        ("power runs/seed=3/nope.csv", "there is no file or folder runs/seed=3/nope.csv\n"),
+        ("select seed=3/none.csv", "tdd select: error: no such file or folder: 'seed=3/none.csv'\n"),
+        ("power --auc 0.8 --n 5%", "--n must be whole numbers, got 5%\n"),
         ("select scores.csv --method ptdi:eta=2", "error: eta must lie strictly"),  # no option, a field of the method
         ("study ptdi-alpha --alpha 5 --repetitions 9", "tdd study: error: --alpha must lie strictly between"),
         ("study ptdi-alpha --repetition 0", "tdd study: error: --repetitions must lie from 1"),

@@ -65,7 +65,8 @@ def test_many_texts_are_tokenised_in_pieces(monkeypatch):
     )
     for a, b in zip(whole.orders([0, 1, 2, 3]), pieces.orders([0, 1, 2, 3]), strict=True):
         assert all((one.tokens == other.tokens).all() for one, other in zip(a, b, strict=True))
-    assert sizes == [1, 2, 1, *(1,) * 6], "a look at the tokenizer; each shard has more than 150 characters"
+    assert max(sizes) == 1, "each shard has more than 150 characters"
+    assert len(sizes) == 6 + 6, "once, and once more twice its text"
 
 
 def rows_of(count=12, *, num_shards=2, suffix=1.0, bos=(), room=None, stride=None, words=3):

@@ -1,6 +1,7 @@
 """Adapted models whose configuration is no frozen dataclass."""
 
 import dataclasses
+import threading
 
 import jax
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from flax import linen as nn
 
 import tdd
+from tdd.runs.described import described
 
 V = 7
 TOKENS = np.asarray([[1, 2, 6]], np.int32)
@@ -64,3 +66,33 @@ def test_configurations_that_cannot_be_hashed(library):
     other, _ = adapted(library, given)
     assert other.spec != lm.spec
     np.testing.assert_array_equal(other.logits(params, TOKENS), 2 * expected)
+
+
+@dataclasses.dataclass
+class Partly:
+    """Equal to others that compute something else."""
+
+    scale: float = dataclasses.field(default=2.0, compare=False)
+
+
+def test_equal_configurations_may_compute_something_else():
+    models = [adapted("linen", Partly(scale)) for scale in (2.0, 4.0)]
+    first, second = (tdd.token_stats(lm, params, TOKENS, TOKENS > 0).log_prob for lm, params in models)
+    assert not np.array_equal(first, second)
+    assert adapted("linen", Partly())[0].spec == models[0][0].spec
+    ones, trues = adapted("linen", Partly(1))[0], adapted("linen", Partly(True))[0]
+    assert ones.spec != trues.spec
+
+
+def test_what_can_be_neither_hashed_nor_copied_is_refused():
+    @dataclasses.dataclass
+    class Locked:
+        lock: object = dataclasses.field(default_factory=threading.Lock)
+
+    with pytest.raises(tdd.InputError, match=r"module can be neither hashed .* nor copied"):
+        adapted("linen", Locked())
+
+
+def test_the_code_of_flax_is_not_part_of_a_description():
+    """Its version is; to describe all that it names takes for ever."""
+    assert len(repr(described(adapted("nnx", Configuration())[0].spec))) < 10_000

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import tokenizers
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from word_tokenizer import word_tokenizer
@@ -110,8 +111,38 @@ def test_padding_is_left_out_where_the_mask_says_so(side, size):
     np.testing.assert_array_equal(padded.scored_bytes, plain.scored_bytes)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_spans_of_padded_rows_are_those_of_the_text(side):
+    """A wrapper around a tokenizer of transformers that pads returns encodings in which padding has places too."""
+    own = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel(
+            {w: i for i, w in enumerate(["<pad>", "<unk>", "a", "short", "one", "here", "long", "text"])}, "<unk>"
+        )
+    )
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=own, pad_token="<pad>", unk_token="<unk>", padding_side=side
+    )
+
+    def padded(texts, add_special_tokens=True):
+        return theirs(texts, padding=True, add_special_tokens=add_special_tokens)
+
+    texts = ["a long text here a long text here", "a short one here", ""]
+    for most in (None, 3):
+        plain, found = (encode(tokenizer, texts, max_tokens=most) for tokenizer in (theirs, padded))
+        assert [ids.tolist() for ids in found.tokens] == [ids.tolist() for ids in plain.tokens]
+        assert found.kept == plain.kept
+        assert found.scored_bytes.tolist() == plain.scored_bytes.tolist()
+
+
 def cut(texts, add_special_tokens=True):
     return {"input_ids": [[ord(c) for c in text[:9]] for text in texts]}
+
+
+def of_eights(texts, add_special_tokens=True):
+    """Each text is filled up by itself."""
+    rows = word_tokenizer(20)(texts, add_special_tokens=add_special_tokens)["input_ids"]
+    return {"input_ids": [[*row, *[0] * (-len(row) % 8)] for row in rows]}
 
 
 def of_each(ids):
@@ -121,9 +152,10 @@ def of_each(ids):
 @pytest.mark.parametrize(
     ("tokenizer", "message"),
     [
-        (padding("right", mask=False), "gives the text 'a' 2 tokens alone and 6 beside a longer one"),
+        (padding("right", mask=False), "gives the text 'w6' 2 tokens alone and 6 beside others"),
         (padding("left", 30, mask=False), "as many tokens as twice this text .30.: let it neither cut texts nor fill"),
         (cut, "the text 'w1 w2 w3 w4 w5' as many tokens as twice this text .9."),
+        (of_eights, "the text 'a' as many tokens as twice this text .8."),
         (of_each(["1", "2"]), r"a list of whole numbers for each text, got \['1', '2'\] for 'a'"),
         (of_each(3.7 * np.arange(5)), "a list of whole numbers for each text, got array"),
         (of_each(None), "a list of whole numbers for each text, got None"),
@@ -134,6 +166,8 @@ def of_each(ids):
         (tokenizers.Tokenizer(tokenizers.models.BPE()), "PreTrainedTokenizerFast.tokenizer_object"),
         (lambda texts, add_special_tokens: {"input_ids": [[1]] * len(texts), "attention_mask": [[1, 0]] * len(texts)},
          "an attention mask of shape .2,. beside 1 token ids"),
+        (lambda texts, add_special_tokens: {"input_ids": [[1]] * len(texts), "attention_mask": [[1]]},
+         "returned 'attention_mask' for 1 of"),
     ],
 )  # fmt: skip
 def test_what_a_tokenizer_must_not_return(tokenizer, message):
@@ -182,9 +216,7 @@ def test_texts_are_tokenised_in_blocks(monkeypatch):
     monkeypatch.setattr(tokenise, "_BLOCK", 12)
     sizes.clear()
     blocks = encode(counted, texts)
-    assert sizes == [1, 1, 1, 2, 1, 2, 2, 2, 2, 1], (
-        "probes for a beginning, of padding and a cut, then two texts at a time"
-    )
+    assert sizes == [1, 1, *[2, 1, 1] * 4, 1], "probes for a beginning, then two texts at a time, and these alone"
     assert [ids.tolist() for ids in blocks.tokens] == [ids.tolist() for ids in whole.tokens]
     assert blocks.kept == whole.kept == tuple(texts)
 
@@ -198,7 +230,7 @@ def test_a_tokenizer_that_panics_is_refused():
     def tokenizer(texts, add_special_tokens=True):
         raise PanicException("Onig: Regex search error: retry-limit-in-match over")
 
-    with pytest.raises(InputError, match=r"gives up on the texts from 'a' on: Onig.*mend or replace tokenizer.json"):
+    with pytest.raises(InputError, match=r"gives up on the texts from 'xx' on: Onig.*mend or replace tokenizer.json"):
         token_ids(tokenizer, ["xx"], add_special_tokens=False)
 
 

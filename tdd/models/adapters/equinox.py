@@ -68,7 +68,7 @@ def from_equinox(
     arrays = (jax.Array, np.ndarray, np.generic)
     params, static = eqx.partition(eqx.nn.inference_mode(module), lambda leaf: isinstance(leaf, arrays))
     leaves, structure = jax.tree.flatten(static)
-    constants = tuple(map(as_constant, leaves)), as_constant(structure)
+    constants = tuple(as_constant("module", leaf) for leaf in leaves), as_constant("module", structure)
     lm = from_methods(
         type(module),
         functools.partial(_EquinoxCall, *constants, batched),

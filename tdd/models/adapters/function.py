@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import LanguageModel
+from tdd.runs.described import described
 from tdd.validate import InputError
 from tdd.validate.arrays import check_params
 from tdd.validate.files import check_positive, check_tokens
@@ -265,43 +266,51 @@ def _check_callable(name: str, value: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Copied:
-    """A copy of what cannot be hashed, as a configuration that is no frozen dataclass; equal by what it holds."""
+    """A copy of what cannot be hashed, as a configuration that is no frozen dataclass.
+
+    Equal is what has the same description (`tdd.runs.described`), whatever its own comparison leaves out; what cannot
+    be described is equal to itself.
+    """
 
     value: Any
 
+    def __post_init__(self) -> None:
+        written: Any = object()
+        with contextlib.suppress(InputError):
+            written = repr(described(self.value))
+        object.__setattr__(self, "_written", written)
+
     def __hash__(self) -> int:
-        return hash(type(self.value))
+        return hash(self._written)  # type: ignore[attr-defined]
 
     def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, _Copied):
-            return self is other
-        try:
-            return bool(self.value == other.value)
-        except Exception:  # what they hold cannot be compared, as arrays of more than one number
-            return False
+        return isinstance(other, _Copied) and self._written == other._written  # type: ignore[attr-defined]
 
 
-def as_constant(value: Any) -> Any:
+def as_constant(what: str, value: Any) -> Any:
     """A part of a model that is no array, by which programs are found again; `constant_value` gives it back.
 
     Of what cannot be hashed, a copy, which later changes do not reach.
+
+    Raises:
+      InputError: it can be neither hashed nor copied.
     """
     try:
         hash(value)
-    except TypeError:
-        return _Copied(_copied(value))
+    except TypeError as error:
+        try:
+            return _Copied(copy.deepcopy(value))
+        except Exception:
+            raise InputError(
+                f"{what} can be neither hashed ({error}) nor copied, so programs compiled for it could not be found "
+                "again; hold such values as tuples or functions, and arrays as parameters"
+            ) from error
     return value
 
 
 def constant_value(constant: Any) -> Any:
     """What `as_constant` was given."""
     return constant.value if isinstance(constant, _Copied) else constant
-
-
-def _copied(value: Any) -> Any:
-    with contextlib.suppress(Exception):  # what cannot be copied, as a device
-        return copy.deepcopy(value)
-    return value
 
 
 def check_hashable(what: str, value: Any) -> None:

@@ -67,7 +67,7 @@ def from_linen(
     module = module.clone(**{switch: value for switch, value in EVALUATION.items() if switch in fields})
     return from_methods(
         type(module),
-        functools.partial(_LinenCall, as_constant(module), tuple(mutable)),
+        functools.partial(_LinenCall, as_constant("module", module), tuple(mutable)),
         method=method or "__call__",
         arguments=arguments,
         hidden=hidden,

@@ -70,7 +70,7 @@ def from_nnx(
     copy.eval()
     graph, trained, random, rest = nnx.split(copy, nnx.Param, nnx.RngState, ...)
     layout = _Layout(
-        as_constant(graph),
+        as_constant("model", graph),
         _Structure.of(trained),
         _Structure.of(rest),
         jax.tree.structure(random),
