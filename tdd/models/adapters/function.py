@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import LanguageModel
-from tdd.runs.described import described
 from tdd.validate import InputError
 from tdd.validate.arrays import check_params
 from tdd.validate.files import check_positive, check_tokens
@@ -275,6 +274,8 @@ class _Copied:
     value: Any
 
     def __post_init__(self) -> None:
+        from tdd.runs.described import described  # most models have none
+
         written: Any = object()
         with contextlib.suppress(InputError):
             written = repr(described(self.value))
