@@ -99,8 +99,7 @@ def run_dataset_inference(
 
     Raises:
       InputError: fewer than four texts (or groups) with all scores in a set, a group or every suspect text in both
-        sets, anything else that
-        cannot be used.
+        sets, anything else that cannot be used.
 
     Cost: one pass over all texts, and the test's own; see `tdd.dataset_inference`.
     """

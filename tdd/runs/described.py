@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import math
-import sys
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -22,8 +21,8 @@ _OF_CLASSES = (
     "__dataclass_params__", "__repr__",
 )  # fmt: skip
 """What a class holds that does not change what it computes; the fields of a dataclass count by their values."""
-# told by their versions
-_LIBRARIES = {*sys.stdlib_module_names, "flax", "jax", "jaxlib", "numpy", "scipy", "tdd"}
+# told by their versions; no name that a user's own file may have
+_LIBRARIES = ("builtins", "flax", "functools", "jax", "jaxlib", "numpy", "scipy", "tdd", "typing")
 
 
 def described(value: Any) -> Any:

@@ -22,7 +22,7 @@ _BLOCK = 250_000
 
 
 _FEWEST_CUT = 8
-"""Tokens of a text that could have been cut, at least: whole words that are one token each may be fewer."""
+"""Texts of fewer tokens are not looked at for a cut: where a word is one token, twice a text may be one word too."""
 
 
 @dataclasses.dataclass(frozen=True)

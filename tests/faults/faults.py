@@ -1425,6 +1425,13 @@ STUDIES = (
         ("tests/models/test_adapters_constants.py",),
     ),
     Fault(
+        "descriptions: a user's file with the name of a standard module is a library",
+        "tdd/runs/described.py",
+        '"tdd", "typing")',
+        '"tdd", "typing", "profile", "code")',
+        ("tests/study/test_fingerprint.py",),
+    ),
+    Fault(
         "evalues: closed e-BH asks the largest others",
         "kernels/evalues.py",
         "ascending[jnp.minimum(b, size - 1)] < mean(b)",

@@ -121,6 +121,18 @@ def test_other_code_of_one_name_is_another_study():
     assert described(one) != described(other)
 
 
+@pytest.mark.parametrize("module", ["profile", "code", "statistics", "my_rules"])
+def test_a_file_of_the_user_may_have_the_name_of_a_standard_module(module):
+    """The code of a class in profile.py counts, though Python has a module of this name."""
+
+    def of(number):
+        functions = {"__module__": module, "decide": eval(f"lambda self: {number}", {"__name__": module})}
+        return described(type("Rule", (), functions)())
+
+    assert of(1) == of(1)
+    assert of(1) != of(2)
+
+
 def test_a_cycle_ends():
     rule = Below(0.0)
     vars(rule)["me"] = rule

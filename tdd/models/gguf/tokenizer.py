@@ -49,7 +49,7 @@ _CASED = (
 class _Rule(NamedTuple):
     """How a text is cut into words before tokens are merged."""
 
-    expressions: tuple[str, ...]  # what a word is: each cuts what the ones before it have left whole
+    expressions: tuple[str, ...]  # what a word is; each expression cuts the pieces that those before it have made
     whole_words: bool = False  # true if a word that is a token is not built by merges
     begins: bool = False  # true if texts begin with the first special token where the file does not say
 
