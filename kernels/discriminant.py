@@ -97,7 +97,7 @@ def discriminant(
         return b, jnp.sum(b[:, None] * x, axis=0)[first_equal]
 
     if sparse:
-        every = jnp.concatenate([place, jnp.sum(place, axis=0, keepdims=True)])
+        every = jnp.concatenate([place, jnp.sum(place, axis=0, keepdims=True, dtype=place.dtype)])
         weight = jnp.max(jax.vmap(lambda row: _weights(row, first, second))(every), axis=0)
         for _ in range(_ROUNDS - 1):
             weight = _weights(direction(weight)[1], first, second)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice, platforms, ranks
+from tdd.kernels import floats, lattice, platforms, ranks
 
 __all__ = ["DkwBounds", "FdpBounds", "Template", "bounds", "calibrate", "dkw", "dkw_offset", "of_set"]
 
@@ -232,7 +232,7 @@ def dkw(
     Cost: a sort of m.
     References: Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026) for the interpolation.
     """
-    values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
+    values = floats.at_least_single(p_values)
     cuts = thresholds.astype(values.dtype)
     valid = ranks.real(values, mask)
     m = jnp.sum(valid, dtype=jnp.int32)
@@ -266,7 +266,8 @@ def _order_statistics(key: jax.Array, n: jax.Array, grid: np.ndarray, size: int,
     """[B, I] order statistics U_(i:n) at the tabulated ranks, from the spacings; 1 beyond n."""
 
     def one(draw_key):
-        gaps = jnp.where(jnp.arange(size + 1) <= n, jax.random.exponential(draw_key, (size + 1,), jnp.float32), 0)
+        drawn = jax.random.exponential(draw_key, (size + 1,), jnp.float32)
+        gaps = jnp.where(jnp.arange(size + 1, dtype=jnp.int32) <= n, drawn, 0)
         sums = jnp.cumsum(gaps)
         return jax.lax.cummax(jnp.where(grid <= n, sums[grid - 1] / sums[-1], 1))
 

@@ -57,7 +57,7 @@ def in_blocks(expert: jax.Array, *, num_experts: int, rows: int | None = None) -
     num_slots = expert.shape[0]
     rows = _usual_rows(num_slots // (4 * num_experts)) if rows is None else rows
     order = jnp.argsort(expert, stable=True).astype(jnp.int32)
-    starts = jnp.searchsorted(expert[order], jnp.arange(num_experts + 1)).astype(jnp.int32)
+    starts = jnp.searchsorted(expert[order], jnp.arange(num_experts + 1, dtype=expert.dtype)).astype(jnp.int32)
     ends = jnp.cumsum(-(-jnp.diff(starts) // rows)).astype(jnp.int32)  # of each expert's blocks
     offset = jnp.concatenate([jnp.zeros(1, jnp.int32), ends[:-1]]) * rows - starts[:-1]  # of rows to sorted slots
     place = (
@@ -68,7 +68,7 @@ def in_blocks(expert: jax.Array, *, num_experts: int, rows: int | None = None) -
     num_blocks = num_slots // rows + min(num_experts, max(1, num_slots))
     slot = jnp.full(num_blocks * rows, num_slots, jnp.int32)
     slot = slot.at[place].set(jnp.arange(num_slots, dtype=jnp.int32), unique_indices=True)
-    owner = jnp.searchsorted(ends, jnp.arange(num_blocks), side="right").astype(jnp.int32)
+    owner = jnp.searchsorted(ends, jnp.arange(num_blocks, dtype=jnp.int32), side="right").astype(jnp.int32)
     return Blocks(place, slot.reshape(num_blocks, rows), owner, ends[-1])
 
 
@@ -194,7 +194,7 @@ def _add_bias_backward(
     num_experts, num_examples = like.shape[0], probe.shape[0]
     of_slots = from_blocks(cotangent, blocks)
     expert = blocks.owner[blocks.place // max(1, blocks.slot.shape[1])]
-    example = jnp.arange(of_slots.shape[0]) // max(1, of_slots.shape[0] // max(1, num_examples))
+    example = jnp.arange(of_slots.shape[0], dtype=jnp.int32) // max(1, of_slots.shape[0] // max(1, num_examples))
     sums = jax.ops.segment_sum(of_slots, example * num_experts + expert, num_examples * num_experts)
     sums = sums.reshape(num_examples, num_experts, of_slots.shape[-1])
     return cotangent, sums.sum(0), jnp.square(sums).sum((1, 2)), None

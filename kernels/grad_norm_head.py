@@ -83,9 +83,10 @@ def head_gradients(
     cap, slope = _capping(soft_cap)
 
     def step(i: jax.Array, sums: _Sums) -> _Sums:
+        i = i.astype(jnp.int32)
         first = jnp.minimum(i * chunk, vocab_size - chunk)
         block = lax.dynamic_slice_in_dim(readout, first, chunk)
-        columns = (first + jnp.arange(chunk))[None, None, :]
+        columns = (first + jnp.arange(chunk, dtype=jnp.int32))[None, None, :]
         new = (columns >= i * chunk) & (columns != targets[..., None])  # the last block overlaps the one before
         capped = cap(_logits(hidden, block))
         logits = jnp.where(new, capped, -jnp.inf)

@@ -32,6 +32,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.kernels import floats
+
 __all__ = [
     "BETS",
     "JUMPING_RATE",
@@ -117,7 +119,7 @@ def conformal_martingale(log_p_values: jax.Array, *, bet: Bet, mask: jax.Array |
     Raises ValueError: unknown `bet`.
     Cost: O(T); "mixture" takes 96 exponentials a step, "any_start" 24.
     """
-    log_p = log_p_values.astype(jnp.promote_types(log_p_values.dtype, jnp.float32))
+    log_p = floats.at_least_single(log_p_values)
     real = jnp.ones(log_p.shape, bool) if mask is None else mask
     return jax.lax.scan(lambda state, item: advance(state, *item), start(bet, dtype=log_p.dtype), (log_p, real))[1]
 

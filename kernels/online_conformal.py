@@ -74,12 +74,12 @@ def advance(
     held, window = state.scores, state.scores.shape[0]
     score = jnp.asarray(score, held.dtype)
     real = mask & (score == score)
-    known = jnp.arange(window) < state.num_held
+    known = jnp.arange(window, dtype=jnp.int32) < state.num_held
     beyond = held < score if state.null == "nonmember" else held > score
     strict, equal = (jnp.sum(known & which, dtype=jnp.int32) for which in (beyond, held == score))
     p = (strict + uniform * (1 + equal)) / (state.num_held + 1).astype(uniform.dtype)
     place = jnp.where(state.num_held < window, state.num_held, leaves)
-    joined = jnp.where((jnp.arange(window) == place) & real, score, held)
+    joined = jnp.where((jnp.arange(window, dtype=jnp.int32) == place) & real, score, held)
     after = dataclasses.replace(
         state, scores=joined, num_held=jnp.minimum(state.num_held + real.astype(jnp.int32), window)
     )

@@ -30,7 +30,11 @@ def tie_tolerance(dtype: Any) -> float:
 
     The narrow types get fewer because 100 of their epsilons are larger than the differences that are to be seen: of a
     log-probability of -1e5 they are 1.2 nats in float32.
+
+    Raises TypeError: integers.
     """
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"statistics must be floats, or `tolerance` given, got {jnp.dtype(dtype).name}")
     finfo = jnp.finfo(dtype)
     return float(finfo.eps) * (100 if finfo.bits >= 64 else 4)
 

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.kernels import floats
 from tdd.kernels.permutation import tie_tolerance
 
 __all__ = ["RankSum", "log_survival", "rank_sum", "shard_ranks"]
@@ -93,14 +94,13 @@ def shard_ranks(
 
     Arguments as `rank_sum`.
     """
-    canonical, shuffled = jnp.asarray(canonical), jnp.asarray(shuffled)
+    canonical, shuffled = floats.comparable(canonical, shuffled)
     if shuffled.shape[1] == 0:
         raise ValueError("shuffled has no column: at least one shuffle a shard is needed")
-    dtype = jnp.result_type(canonical, shuffled)
-    largest = jnp.maximum(jnp.abs(canonical), jnp.max(jnp.abs(shuffled), axis=1)).astype(dtype)  # NaN where one is
+    largest = jnp.maximum(jnp.abs(canonical), jnp.max(jnp.abs(shuffled), axis=1))  # NaN where one is
     real = ~jnp.isnan(largest) if mask is None else ~jnp.isnan(largest) & mask
-    relative = tie_tolerance(dtype) if tolerance is None else tolerance
-    slack = jnp.asarray(relative, dtype) * largest[:, None]
+    relative = tie_tolerance(canonical.dtype) if tolerance is None else tolerance
+    slack = jnp.asarray(relative, canonical.dtype) * largest[:, None]
     if key is None:
         ranks = jnp.sum(canonical[:, None] - shuffled > slack, axis=1, dtype=jnp.int32)
         return jnp.where(real, ranks, -1)

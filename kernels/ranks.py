@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import platforms
+from tdd.kernels import floats, platforms
 
 __all__ = ["Counts", "counts", "finder", "order_keys", "scores_of_keys"]
 
@@ -58,10 +58,9 @@ def positions(
     calibration: jax.Array, scores: jax.Array, calibration_mask: jax.Array | None, mask: jax.Array | None
 ) -> Positions:
     """`counts` before the difference: who needs one of the two numbers pays for one search on a GPU."""
-    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
-    common = jnp.promote_types(calibration.dtype, scores.dtype)
-    keys, is_real = order_keys(calibration.astype(common), calibration_mask)
-    queries, valid = order_keys(scores.astype(common), mask)
+    calibration, scores = floats.comparable(calibration, scores)
+    keys, is_real = order_keys(calibration, calibration_mask)
+    queries, valid = order_keys(scores, mask)
     total = jnp.sum(is_real, dtype=jnp.int32)
     return Positions(*finder(keys, total)(queries), total, valid)
 
@@ -77,7 +76,7 @@ def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Ar
     is_real = real(scores, mask)
     keys = scores
     if jnp.issubdtype(scores.dtype, jnp.inexact):
-        wide = jnp.promote_types(scores.dtype, jnp.float32)
+        wide = floats.common(scores.dtype, jnp.float32)
         kind = jnp.int64 if wide == jnp.float64 else jnp.int32
         bits = jax.lax.bitcast_convert_type(jnp.where(scores == 0, 0, scores).astype(wide), kind)
         keys = jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
@@ -89,7 +88,7 @@ def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:
     if not jnp.issubdtype(dtype, jnp.inexact):
         return keys.astype(dtype)
     bits = jnp.where(keys < 0, keys ^ jnp.iinfo(keys.dtype).max, keys)
-    return jax.lax.bitcast_convert_type(bits, jnp.promote_types(dtype, jnp.float32)).astype(dtype)
+    return jax.lax.bitcast_convert_type(bits, floats.common(dtype, jnp.float32)).astype(dtype)
 
 
 def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.kernels import floats
+
 __all__ = ["STATISTICS", "labellings", "set_statistics"]
 
 Statistic = Literal["combined", "rank_sum", "tail"]
@@ -88,7 +90,7 @@ def set_statistics(
 
 def _residuals(scores: jax.Array, baseline: jax.Array | None, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
     """[N] what is ranked, and [N] bool which items are."""
-    scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+    scores = floats.at_least_single(scores)
     real = jnp.isfinite(scores) if mask is None else jnp.isfinite(scores) & mask
     if baseline is None:
         return scores, real

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, lattice, platforms, ranks, stepup
+from tdd.kernels import conformal, floats, lattice, platforms, ranks, stepup
 
 __all__ = ["PRUNES", "WeightedStep", "effective_sample_size", "p_values", "selection"]
 
@@ -254,7 +254,7 @@ def _masses(calibration: jax.Array, scores: jax.Array, weights: jax.Array, real:
     queries, _ = ranks.order_keys(scores)
     ordered, size = jnp.sort(keys), keys.shape[0]
     is_last = jnp.concatenate([ordered[1:] != ordered[:-1], jnp.ones(min(size, 1), bool)])
-    after = platforms.cummin(jnp.where(is_last, jnp.arange(1, size + 1), size), reverse=True)
+    after = platforms.cummin(jnp.where(is_last, jnp.arange(1, size + 1, dtype=jnp.int32), size), reverse=True)
     # Equal scores share their places by chance: one place for all would add one weight after the other, with an error
     # that grows with their number.
     start = jnp.searchsorted(ordered, keys)
@@ -286,6 +286,6 @@ def _critical(level: lattice.Level, dtype: Any) -> jax.Array:
 def _clean(weights: jax.Array, real: jax.Array, spread: bool) -> jax.Array:
     """Weights as floats, 0 for masked items, NaN for bad ones (`spread`: for all as soon as one is bad)."""
     weights = jnp.asarray(weights)
-    weights = weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
+    weights = floats.at_least_single(weights)
     bad = real & ~((weights >= 0) & (weights < jnp.inf))
     return jnp.where(jnp.any(bad) if spread else bad, jnp.nan, jnp.where(real, weights, 0))

@@ -195,3 +195,26 @@ def test_double_precision(entry):
         found = run(entry, arrays, dtype=np.float64)
     dtype = np.float32 if entry.always_single else np.float64
     assert_same(found, entry.reference(**arrays), entry, arrays, dtype=dtype, both=True)
+
+
+@every_entry
+@pytest.mark.slow("grid")
+def test_mixed_precision(entry):
+    """Arrays in single precision beside others in double give what all of them give in double."""
+    arrays = arrays_of(entry, 5)
+    floats = [name for name, x in arrays.items() if x.dtype.kind == "f"]
+    if len(floats) < 2 or entry.kernel.startswith("grad_norm"):
+        pytest.skip("one array of floats, or cotangents, which have the type of the outputs")
+    with jax.enable_x64(True):
+        double = registry.to_device({n: x.astype(np.float64) if n in floats else x for n, x in arrays.items()})
+        program = jax.jit(lambda arrays: entry.call(**arrays))
+        wanted = jax.tree.leaves(program(double))
+        for single in (floats[::2], floats[1::2]):
+            mixed = double | {name: double[name].astype(np.float32) for name in single}
+            for found, leaf in zip(jax.tree.leaves(program(mixed)), wanted, strict=True):
+                if leaf.dtype.kind != "f":
+                    np.testing.assert_array_equal(found, leaf)
+                    continue
+                scale = np.max(np.abs(leaf), initial=1, where=np.isfinite(leaf))
+                atol = (1 + 2 * entry.roundings) * float(np.finfo(np.float32).eps) * scale
+                np.testing.assert_allclose(found, leaf, rtol=1e-5, atol=atol)

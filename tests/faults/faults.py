@@ -45,6 +45,13 @@ CONFORMAL = (
         _law("conformal.rank/member"),
     ),
     Fault(
+        "floats: types are promoted as the user's setting says",
+        "kernels/floats.py",
+        'with jax.numpy_dtype_promotion("standard"):',
+        'with jax.numpy_dtype_promotion("strict"):',
+        ("tests/contract/test_contract.py::test_float_type_is_kept",),
+    ),
+    Fault(
         "ranks: -0 is below 0",
         "kernels/ranks.py",
         "jnp.where(scores == 0, 0, scores).astype(wide)",
@@ -64,6 +71,13 @@ CONFORMAL = (
         "of_calibration.valid & (of_calibration.less >= below_region)",
         "of_calibration.valid & (of_calibration.less + of_calibration.equal > below_region)",
         _law("proportion.subtraction"),
+    ),
+    Fault(
+        "pooled_ranks: samples of different types are not brought into one",
+        "kernels/pooled_ranks.py",
+        "calibration, scores = floats.comparable(calibration, scores)",
+        "calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)",
+        ("tests/kernels/test_pooled_ranks.py",),
     ),
     Fault(
         "pooled_ranks: a tie counts whole instead of half",

@@ -18,6 +18,8 @@ permuted = jax.jit(randomization.shard_permutation, static_argnames="tolerance")
 def test_tolerance_is_told_by_the_type():
     assert permutation.tie_tolerance(np.float64) == pytest.approx(2.2e-14, rel=0.02)
     assert permutation.tie_tolerance(np.float32) == pytest.approx(4.8e-7, rel=0.02)
+    with pytest.raises(TypeError, match="statistics must be floats, or `tolerance` given, got int32"):
+        permutation.tie_tolerance(np.int32)
     draws = np.array([-100.00003, -100.1, -101.0], np.float32)
     assert int(p_value(-100.0, draws).num_at_least) == 1
     assert int(p_value(-100.0, draws, tolerance=0.0).num_at_least) == 0

@@ -1,6 +1,8 @@
 """Pooled ranks: symmetry in calibration and test, ties to the bit, weights, keys, masks."""
 
+import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import references_combine as ref
@@ -86,6 +88,15 @@ def test_mid_ranks_of_both_samples(dtype):
         assert found.calibration.tolist() == ref.doubled_mid_ranks(own.astype(int), both.astype(int), null)
         assert found.scores.tolist() == ref.doubled_mid_ranks(other.astype(int), both.astype(int), null)
         assert int(found.calibration.sum() + found.scores.sum()) == 39 * 40  # twice 1 + ... + 39
+
+
+def test_samples_of_different_types_are_compared_as_numbers():
+    """The keys of integers are the integers, those of floats their bits: as they are, 3 would lie below 0.5."""
+    calibration, scores = np.array([3, 1, 2, 7]), np.array([0.5, 2.0, 9.0])
+    mixed = pooled_ranks.pool(jnp.asarray(calibration, jnp.int32), jnp.asarray(scores, jnp.float32), null="nonmember")
+    alike = pooled_ranks.pool(*(jnp.asarray(x, jnp.float32) for x in (calibration, scores)), null="nonmember")
+    chex.assert_trees_all_equal(mixed, alike)
+    assert list(mixed.alone) == [1, 3, 5]
 
 
 def test_the_ends_of_the_number_line():

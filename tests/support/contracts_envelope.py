@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import jax.numpy as jnp
 import numpy as np
 import references_envelope as ref
 from contract_entry import FEW, Entry
@@ -37,7 +38,7 @@ def fit_fields(fitted):
 def envelope_line(fitted):
     """rho (n + 1) = pi0·slope·m on 7 items, from its integer factors."""
     numerator, denominator = envelope.line_scale(fitted, POINTS - 1, 7)
-    value = np.float32(POINTS)
+    value = jnp.asarray(POINTS, fitted.tau.dtype)
     for factor in numerator:
         value = value * factor.astype(fitted.tau.dtype)
     for factor in denominator:

@@ -36,7 +36,7 @@ ENTRIES = [
     entry(
         "conservative",
         lambda score, controls, uniform, mask: (
-            martingale.control_p_value(score, controls) + 0.0 * jnp.sum(mask, dtype=jnp.float32)
+            martingale.control_p_value(score, controls) + 0.0 * jnp.sum(mask, dtype=score.dtype)
         ),
         lambda score, controls, uniform, mask: ref.control_p_value(score, controls, np.ones(len(score))),
     ),
