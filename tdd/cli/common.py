@@ -69,12 +69,11 @@ class CommandParser(argparse.ArgumentParser):
         Arguments are found at the beginning of a message, and wherever a value or the option follows them.
         """
         options: dict[str, tuple[str, bool]] = {}  # argument -> option, and whether it is a flag
-        for form in ("{}", "num_{}", "{}s"):
-            for action in self._actions:
-                for option in action.option_strings:
-                    if option.startswith("--"):
-                        for name in (option[2:].replace("-", "_"), action.dest):
-                            options.setdefault(form.format(name), (option, action.nargs == 0))
+        spelt = [(option, action) for action in self._actions for option in action.option_strings if option[:2] == "--"]
+        for form in (str, "num_{}".format, "{}s".format, lambda name: name.removesuffix("s")):
+            for option, action in spelt:
+                for name in (option[2:].replace("-", "_"), action.dest):
+                    options.setdefault(form(name), (option, action.nargs == 0))
 
         def typed(found: re.Match[str]) -> str:
             option, flag = options.get(found[1], ("", False))

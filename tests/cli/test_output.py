@@ -111,6 +111,7 @@ def test_streams_are_as_they_were_afterwards(monkeypatch):
         ("study ptdi-alpha --alpha 5 --repetitions 9", "tdd study: error: --alpha must lie strictly between"),
         ("study ptdi-alpha --repetition 0", "tdd study: error: --repetitions must lie from 1"),
         ("lab trian r.toml", "(choose from 'train', 'example'); did you mean train?"),
+        ("dataset m --suspects scores.csv --heldout scores.csv --text-field id", "error: --suspects: each of the "),
         ("score m scores.csv --out a.csv", "fields found: id, role, loss; name it with --text-field\n"),
     ],
 )  # fmt: skip
