@@ -23,5 +23,5 @@ def at_least_single(values: jax.Array) -> jax.Array:
 
 def comparable(*samples: jax.Array) -> tuple[jax.Array, ...]:
     """The samples in one type: neither the keys of different types (`ranks.order_keys`) nor their ~x are comparable."""
-    dtype = common(*samples)
-    return tuple(jnp.asarray(sample, dtype) for sample in samples)
+    arrays = [jnp.asarray(sample) for sample in samples]
+    return tuple(array.astype(common(*arrays)) for array in arrays)

@@ -107,7 +107,7 @@ def one_sample(values: jax.Array, *, mask: jax.Array | None = None, noise: Any =
 
 def _tail(t: Any, df: Any) -> tuple[jax.Array, jax.Array]:
     """P(T >= t) and its logarithm."""
-    dtype = floats.common(t, df, jnp.float32)
+    dtype = floats.common(floats.common(t, df), jnp.float32)
     t, df = jnp.broadcast_arrays(jnp.asarray(t, dtype), jnp.asarray(df, dtype))
     inner = jnp.abs(t) <= 1
     middle, log_tail = 0.5 - _centre(t, df), _log_tail(t, df)
