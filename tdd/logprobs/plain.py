@@ -84,7 +84,8 @@ def lm_eval_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Ite
 def _request_sums(place: str, name: str, row: Mapping[str, Any]) -> tuple[list[float], list[str]]:
     """The log-likelihood of each request of a line, and its last string: for a continuation what follows the context.
 
-    The second half of the requests, where it asks for the choices without any context (`acc_mutual_info`), is left out.
+    The second half of the requests, where it asks for the choices again without their context (`acc_mutual_info`), is
+    left out: with an empty context or one that stands for none, and the choices with the blank before them or without.
     """
     requests = request_parts(row.get("arguments"))
     if any(isinstance(part, Mapping) for parts in requests for part in parts):
@@ -105,7 +106,10 @@ def _request_sums(place: str, name: str, row: Mapping[str, Any]) -> tuple[list[f
             raise InputError(f"{place}: {name} has {len(sums)} log-likelihoods and arguments {len(texts)} requests")
         return sums, []
     asked, half = [parts[-1] for parts in texts], len(texts) // 2
-    if half and asked[:half] == asked[half:] and all(len(parts) > 1 and not parts[0] for parts in texts[half:]):
+    contexts = [parts[0] if len(parts) > 1 else None for parts in texts]
+    choices, again = ([text.strip() for text in part] for part in (asked[:half], asked[half:]))
+    without = {*contexts[half:]} == {""} or (len({*contexts[half:]}) == 1 and len({*choices}) > 1)
+    if half and choices == again and without and contexts[-1] is not None and contexts[-1] not in contexts[:half]:
         return sums[:half], asked[:half]
     return sums, asked
 
@@ -131,7 +135,7 @@ def _right_choices(
     """The right choice of every line: 0 for a single request, else what `target` says.
 
     A target is a number from 0 or the text of a choice. One reading serves the whole file: the one that finds a choice
-    in every line and agrees with the accuracy that is recorded there.
+    in every line and agrees with the accuracy that is recorded there: 0 or 1; between them, several choices are right.
     """
 
     def by_number(row: Mapping[str, Any], sums: list[float], texts: list[str]) -> int | None:
@@ -151,7 +155,8 @@ def _right_choices(
             (sums, texts), row = read[i], records[i]
             choice, accuracy = way(row, sums, texts), row.get("acc")
             best = max(range(len(sums)), key=sums.__getitem__)
-            if choice is None or (accuracy in (0, 1) and (choice == best) != bool(accuracy)):
+            known = isinstance(accuracy, (bool, int, float)) and math.isfinite(accuracy)
+            if choice is None or (known and accuracy != (choice == best)):
                 failures.append(i)
                 break
             right[i] = choice

@@ -98,7 +98,7 @@ def openai_entries(rows: Rows, *, generated: int | None, id_field: str | None, t
     if unknown:
         _logger.warning(
             "%s: %d choices do not say how many tokens were generated (usage.completion_tokens): taken for 0; "
-            "give generated= where max_tokens was not 0",
+            "give generated (--generated) where max_tokens was not 0",
             rows.source,
             unknown,
         )
@@ -110,7 +110,7 @@ def _check_generated(rows: Rows, choice: Choice, usage: Any, generated: int | No
     if generated is not None and type(told) is int and told != generated:
         raise InputError(
             f"{rows.source}: {choice.place}: generated={generated}, and the answer says that {told} tokens were "
-            "generated (usage.completion_tokens); leave generated= out"
+            "generated (usage.completion_tokens); leave generated (--generated) out"
         )
 
 
@@ -127,7 +127,7 @@ def _num_generated(rows: Rows, choice: Choice, usage: Any) -> int:
         return 1
     raise InputError(
         f"{rows.source}: {choice.place}: {total} tokens were generated in {choice.number} choices, and how many in "
-        "each is not said; ask with max_tokens=0 (or 1), or give generated= if it is the same number everywhere"
+        "each is not said; ask with max_tokens=0 (or 1), or give generated (--generated) if it is the same number everywhere"
     )
 
 

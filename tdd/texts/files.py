@@ -11,12 +11,14 @@ import codecs
 import contextlib
 import csv
 import dataclasses
+import logging
 import pathlib
+import re
 import sys
 import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tdd.runs import plain_csv
 from tdd.runs.plain_csv import StringColumn
@@ -25,9 +27,9 @@ from tdd.texts.shards import COMPRESSED, ENDINGS, FORMAT_OF, folder_files, is_co
 from tdd.validate import InputError, some
 from tdd.validate.files import check_fetched, parse_json
 
+_logger = logging.getLogger("tdd")
 _FIELD_LIMIT = threading.Lock()
-_OF_AN_ANSWER = ("choices", "details", "meta_info", "prompt_logprobs")
-"""Fields of the answer of a server, which is one record (`tdd.logprobs` has the layouts)."""
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _OF_TABLES = ("xls", "xlsx", "ods", "dta", "sav", "sas7bdat", "rds", "rdata", "pkl", "pickle", "npy", "npz", "h5")
 
 
@@ -55,7 +57,7 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
             return _rows_of_lines(str(path), columns)
     content = _decode(path, data)
     del data
-    return _read_csv(str(path), content, "\t") if name == "tsv" else readers[name](str(path), content)
+    return _read_tsv(str(path), content) if name == "tsv" else readers[name](str(path), content)
 
 
 def _read_bytes(path: pathlib.Path) -> bytes:
@@ -129,12 +131,12 @@ def _rows_of_value(source: str, value: Any) -> Rows:
         from tdd.texts.inspect_logs import rows_of_log
 
         return rows_of_log(source, value)
+    if isinstance(value, dict) and _is_one_record(value):
+        value = [value]
     if isinstance(value, dict) and len(value) == 1:  # {"data": [...]}
         (value,) = value.values()
     if isinstance(value, dict) and value and all(isinstance(column, list) for column in value.values()):
         return _rows_of_lists(source, value)
-    if isinstance(value, dict) and not value.keys().isdisjoint(_OF_AN_ANSWER):
-        value = [value]
     if isinstance(value, dict) and value.keys().isdisjoint(("id", "text", *COMMON_TEXT_FIELDS)):  # {"version", "data"}
         arrays = [inner for inner in value.values() if isinstance(inner, list) and inner and isinstance(inner[0], dict)]
         value = arrays[0] if len(arrays) == 1 else value
@@ -146,6 +148,25 @@ def _rows_of_value(source: str, value: Any) -> Rows:
             'own (a pandas table with to_json(orient="records"))'
         )
     return _rows_of_json(source, value, _element)
+
+
+def _is_one_record(value: Mapping[str, Any]) -> bool:
+    """Whether an object is the answer of a server (`tdd.logprobs` has the layouts), or a text with what belongs to it.
+
+    The lists of an answer have one entry a choice or token; a column of answers has one list or object each.
+    """
+    first = {
+        name: next((entry for entry in held if entry is not None), None)
+        for name, held in value.items()
+        if isinstance(held, list)
+    }
+    choice, entry = first.get("choices"), first.get("prompt_logprobs")
+    if isinstance(choice, dict) and (len(value) > 1 or "logprobs" in choice):
+        return True
+    if isinstance(entry, (dict, int, float)) or any(isinstance(value.get(x), dict) for x in ("details", "meta_info")):
+        return True
+    named = any(isinstance(value.get(name), str) for name in ("text", *COMMON_TEXT_FIELDS))
+    return named and not any(isinstance(entry, dict) for entry in first.values())
 
 
 def _element(index: int) -> str:
@@ -180,12 +201,41 @@ def _rows_of_lines(source: str, columns: Mapping[str, StringColumn]) -> Rows:
     return Rows(source, num_rows, tuple(columns), columns.__getitem__, lambda index: f"line {index + 2}")
 
 
-def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:
+def _read_tsv(source: str, content: str) -> Rows:
+    """A table with tabs, in the quoting of CSV or without any, where a quotation mark is a character like others."""
+    lines = [line.rstrip("\r\n") for line in plain_csv.lines(content) if line.strip("\r\n")]
+    tabs = {line.count("\t") for line in lines}
+    quoted = '"' in content and (len(tabs) > 1 or tabs == {0} or _is_quoted([line.split("\t") for line in lines]))
+    if not quoted and any(line.startswith('"') or '\t"' in line for line in lines):
+        _logger.warning("%s: quotation marks are read as characters of the texts, for they do not quote as in CSV", source)
+    return _read_csv(source, content, "\t", csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+
+
+def _is_quoted(table: Sequence[Sequence[str]]) -> bool:
+    """Whether a table with a row a line is in the quoting of CSV.
+
+    It is where the header is quoted. Else it is not where a field opens a quotation that it does not close, nor where
+    no field would have needed it: writers quote a field that has a quotation mark, all fields of a column, or (Excel)
+    every field that has a comma.
+    """
+    if any(field.startswith('"') for field in table[0]):
+        return True
+    marked = [field for row in table for field in row if field.startswith('"')]
+    if not marked or not all(map(_QUOTED.fullmatch, marked)):
+        return False
+    if any('"' in field[1:-1] for field in marked):
+        return True
+    commas = [field for row in table for field in row if "," in field]
+    columns = zip(*table[1:], strict=True)
+    return sorted(commas) == sorted(marked) or any(all(field[:1] == '"' for field in column) for column in columns)
+
+
+def _read_csv(source: str, content: str, delimiter: str = ",", quoting: Literal[0, 3] = csv.QUOTE_MINIMAL) -> Rows:
     rows: list[list[str]] = []
     lines: list[int] = []
     with _FIELD_LIMIT:
         limit = csv.field_size_limit(sys.maxsize)
-        reader = csv.reader(plain_csv.lines(content), strict=True, delimiter=delimiter)
+        reader = csv.reader(plain_csv.lines(content), strict=True, delimiter=delimiter, quoting=quoting)
         try:
             start = 1
             for row in reader:
@@ -195,7 +245,7 @@ def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:
                     lines.append(start)
                 start = reader.line_num + 1
         except csv.Error as error:
-            raise _bad_csv(source, reader.line_num, error) from error
+            raise _bad_csv(source, start, error) from error
         finally:
             csv.field_size_limit(limit)
     header = tuple(rows[0]) if rows else ()
@@ -255,7 +305,7 @@ def _file_format(path: pathlib.Path, format: str | None) -> str:
         raise InputError(
             f"{path}: cannot tell the format from {extension}{table}; supported: "
             f"{', '.join('.' + name for name in FORMATS)} (text formats also .gz and .zst), a folder of .txt "
-            "files or of shards, or format=..."
+            "files or of shards, or its format named"
         )
     return FORMAT_OF[name]
 

@@ -302,6 +302,23 @@ def test_positions_without_entries():
     refuses([{"prompt_logprobs": None}], "prompt_logprobs must be a list")
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"sequences": [], "prompt_logprobs": [None, -1.25, -0.75]},
+        {"prompt_logprobs": [None, -1.25, -0.75]},
+        {"choices": [{"logprobs": {"token_logprobs": [None, -1.25, -0.75], "tokens": ["a", "b", "c"]}}]},
+        {"details": {"best_of_sequences": [], "prefill": [{"id": 1, "logprob": None}, {"id": 2, "logprob": -2.0}]}},
+        {"id": "a1", "text": "a b c", "log_probs": [None, -1.25, -0.75]},
+    ],
+    ids=["lists", "one list", "choices", "details", "plain"],
+)
+def test_one_answer_is_the_same_in_json_and_in_json_lines(tmp_path, answer):
+    for name in ("a.json", "a.jsonl"):
+        (tmp_path / name).write_text(json.dumps(answer))
+        assert read_log_probs(tmp_path / name).sums.tolist() == [-2.0]
+
+
 # lm-evaluation-harness
 
 
@@ -336,6 +353,38 @@ def test_filters_log_an_item_once_each(tmp_path):
 def test_continuations():
     found = read([{"doc_id": 0, "arguments": [["a context", " the end"]], "resps": [[["-2.5", "True"]]]}])
     assert (found.texts, found.sums.tolist()) == ((" the end",), [-2.5])
+
+
+def choices(contexts, texts, sums, target="1", **more):
+    return {
+        "doc_id": 0,
+        "target": target,
+        "arguments": [[context, text] for context, text in zip(contexts, texts, strict=True)],
+        "filtered_resps": [[str(total), "False"] for total in sums],
+        **more,
+    }
+
+
+@pytest.mark.parametrize("alone", ["", "Answer:"])
+@pytest.mark.parametrize("blank", [" ", ""])
+def test_choices_asked_again_without_the_context_are_left_out(alone, blank):
+    """`acc_mutual_info`: up to version 0.4.8 without the blank before them, in some versions with a context of words."""
+    contexts = ["Q\nAnswer:"] * 2 + [alone] * 2
+    found = read([choices(contexts, [" red", " blue", f"{blank}red", f"{blank}blue"], [-2, -1, -9, -8], acc=1.0)])
+    assert (np.asarray(found.choices).tolist(), found.sums.tolist()) == ([[-2.0, -1.0]], [-1.0])
+
+
+def test_contexts_that_differ_are_no_second_half():
+    """One context a choice, and the same end."""
+    contexts = ["Ann saw Eve, because Ann", "Ann saw Eve, because Eve"]
+    assert np.asarray(read([choices(contexts, [" came."] * 2, [-2, -1])]).choices).tolist() == [[-2.0, -1.0]]
+    assert len(read([choices([*contexts, *contexts], list("abab"), [-2, -1, -3, -4])]).choices[0]) == 4
+
+
+@pytest.mark.parametrize("accuracy", [0.3, 0.999])
+def test_several_right_answers_are_refused(accuracy):
+    refuses([choices(["Q"] * 3, list("abc"), [-2, -1, -4], "0", acc=accuracy)], "several right answers")
+    assert read([choices(["Q"] * 3, list("abc"), [-2, -1, -4], "0", acc=math.nan)]).sums.tolist() == [-2]
 
 
 @pytest.mark.parametrize(

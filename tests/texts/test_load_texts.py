@@ -88,6 +88,29 @@ def test_what_other_programs_write_is_read(tmp_path, name, content):
 
 
 @pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        ('"Stop, he said.\t1\nI will not, she said"\t0\nno marks\t1\n', ('"Stop, he said.', 'I will not, she said"', "no marks")),
+        ('"I would, like"\t1\nI, not\t0\n', ('"I would, like"', "I, not")),
+        ('"I would, like"\t1\nI not\t0\n', ("I would, like", "I not")),
+        ('"He said ""hi"""\t1\nI, not\t0\n', ('He said "hi"', "I, not")),
+        ('"a"\t1\n"b, c"\t0\n', ("a", "b, c")),
+        ('"two\nlines"\t1\nI, not\t0\n', ("two\nlines", "I, not")),
+        ('say "hi" now\t1\n', ('say "hi" now',)),
+    ],
+    ids=["never closed", "never needed", "commas", "marks", "column", "lines", "inside"],
+)  # fmt: skip
+def test_quotation_marks_of_a_tsv(tmp_path, content, texts):
+    """GLUE's tables have no quoting, those of CSV's writers do."""
+    assert load_texts(write(tmp_path / "a.tsv", f"text\tlabel\n{content}")).texts == texts
+
+
+def test_a_header_in_quotes_and_one_column_are_in_the_quoting_of_csv(tmp_path):
+    assert load_texts(write(tmp_path / "a.tsv", '"text"\t"n"\n"a\tb\n"\t1\nc\t2\n')).texts == ("a\tb\n", "c")
+    assert load_texts(write(tmp_path / "b.tsv", 'text\n"a\nb"\nc\n')).texts == ("a\nb", "c")
+
+
+@pytest.mark.parametrize(
     ("kind", "content"),
     [("txt", "one\rtwo\r"), ("csv", "text\rone\rtwo\r"), ("jsonl", '{"text": "one"}\r{"text": "two"}')],
 )
@@ -221,7 +244,7 @@ def test_labels():
         ("a.txt", "one\ntwo\n".encode("utf-16-le"), "8 of 16 bytes are zero, as in UTF-16 without a byte-order mark"),
         ("a.jsonl.gz", b'{"text": "a"}\n\xff', "line 2 is not UTF-8"),
         ("a.txt", "a\n\nb\n", "text at line 2 is empty"),
-        ("a.json", '{"text": "a"}', "must be an array"),
+        ("a.json", '{"words": "a"}', "must be an array"),
         ("a.json", '{"data": ["a"], "other": 1}', "must be an array"),
         ("a.json", '{"a": [{"text": "x"}], "b": [{"text": "y"}], "c": 1}', "found is an object with the fields a, b"),
         ("a.json", '{"text": {"0": "a"}, "id": {"0": 1}}', 'to_json(orient="records")'),
