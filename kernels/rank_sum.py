@@ -97,8 +97,9 @@ def shard_ranks(
     canonical, shuffled = floats.comparable(canonical, shuffled)
     if shuffled.shape[1] == 0:
         raise ValueError("shuffled has no column: at least one shuffle a shard is needed")
-    largest = jnp.maximum(jnp.abs(canonical), jnp.max(jnp.abs(shuffled), axis=1))  # NaN where one is
-    real = ~jnp.isnan(largest) if mask is None else ~jnp.isnan(largest) & mask
+    largest = jnp.maximum(jnp.abs(canonical), jnp.max(jnp.abs(shuffled), axis=1))
+    real = ~(jnp.isnan(canonical) | jnp.isnan(shuffled).any(axis=1))  # a maximum of many loses NaN on a CPU
+    real = real if mask is None else real & mask
     relative = tie_tolerance(canonical.dtype) if tolerance is None else tolerance
     slack = jnp.asarray(relative, canonical.dtype) * largest[:, None]
     if key is None:

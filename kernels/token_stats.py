@@ -159,9 +159,10 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
 
     def first(z: jax.Array) -> tuple[jax.Array, ...]:
         d = z - top
-        half = jnp.where(z < top, stored(jnp.exp(0.5 * d)), 0.0)
+        # the conditions are written so that NaN stays NaN: the maximum may have left it out
+        half = jnp.where(z >= top, 0.0, stored(jnp.exp(0.5 * d)))
         full = half * half
-        # 0 (-inf) = 0; the condition is written so that NaN stays NaN
+        # 0 (-inf) = 0
         moment = jnp.where(full == 0, 0.0, full * d)
         return full, moment, half, full * full, _count(z >= top), _count(z > target)
 
@@ -175,7 +176,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
         d = z - top
         p = stored(jnp.exp(d - log_sum[:, None]))
         spread = jnp.where(p == 0, 0.0, p * jnp.square(d - mean[:, None]))
-        return spread, _p_log1p(jnp.where(z < top, p, 0.0))
+        return spread, _p_log1p(jnp.where(z >= top, 0.0, p))
 
     variance, rest_entropy = _vocabulary_sums(second, logits, block)
     log_prob = target_shift - log_sum
@@ -204,7 +205,7 @@ def tile_log_prob(logits: jax.Array, targets: jax.Array, block: int | None) -> j
     target = jnp.take_along_axis(logits, targets[:, None], -1)
 
     def terms(z: jax.Array) -> tuple[jax.Array, ...]:
-        return jnp.where(z < top, jnp.exp(z - top), 0.0), _count(z >= top)
+        return jnp.where(z >= top, 0.0, jnp.exp(z - top)), _count(z >= top)  # NaN stays NaN
 
     rest, num_top = _vocabulary_sums(terms, logits, block)
     return (target - top)[:, 0] - jnp.log1p(rest + (num_top - 1))
@@ -221,8 +222,8 @@ def tile_renyi(logits: jax.Array, order: float, block: int | None) -> jax.Array:
 
     def of_others(z: jax.Array) -> tuple[jax.Array, ...]:
         d = z - top
-        below = z < top
-        return jnp.where(below, jnp.exp(d), 0.0), jnp.where(below, jnp.exp(order * d), 0.0), _count(z >= top)
+        is_top = z >= top
+        return jnp.where(is_top, 0.0, jnp.exp(d)), jnp.where(is_top, 0.0, jnp.exp(order * d)), _count(is_top)
 
     rest, rest_of_order, num_top = _vocabulary_sums(of_others, logits, block)
     log_sum = jnp.log1p(rest + (num_top - 1))
@@ -237,7 +238,7 @@ def tile_renyi(logits: jax.Array, order: float, block: int | None) -> jax.Array:
         return jnp.where(small, p * jnp.expm1(jnp.where(small, power, 0.0)), jnp.exp(order * log_p) - p)
 
     def changes(z: jax.Array) -> tuple[jax.Array, ...]:
-        return (jnp.where(z < top, change(z - top - log_sum[:, None]), 0.0),)
+        return (jnp.where(z >= top, 0.0, change(z - top - log_sum[:, None])),)
 
     (total,) = _vocabulary_sums(changes, logits, block)
     return jnp.log1p(total + num_top * change(-log_sum)) / (1 - order)

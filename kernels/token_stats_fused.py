@@ -296,14 +296,14 @@ def _diagonal(square: Any) -> Any:
 
 def _terms(z: Any, top: Any, target: Any, is_target: Any, wanted: frozenset[str]) -> _Sums:
     """What logits z <= top add to each sum; None to one that is not wanted."""
-    d, below, half = z - top, z < top, None
+    d, is_top, half = z - top, z >= top, None  # NaN is not the top one, and stays NaN in the sums
     if "renyi_half" in wanted:
-        half = jnp.where(below, jnp.exp(0.5 * d), 0.0)
-    full = half * half if half is not None else jnp.where(below, jnp.exp(d), 0.0)
+        half = jnp.where(is_top, 0.0, jnp.exp(0.5 * d))
+    full = half * half if half is not None else jnp.where(is_top, 0.0, jnp.exp(d))
     moment = full * d
     return _Sums(
         top=None,
-        num_top=jnp.where(below, 0.0, 1.0),
+        num_top=jnp.where(is_top, 1.0, 0.0),
         rest=full,
         moment=moment if wanted & {"mu", "sigma"} else None,
         square=moment * d if "sigma" in wanted else None,

@@ -214,13 +214,16 @@ def ordered_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: A
 def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Return scores that a 32-bit kernel orders as the given ones are ordered, and their masks.
 
-    NumPy scores of one type that JAX has are unchanged; all others become int32 places in their common order, with NaN
-    False in the masks. JAX arrays of different integer types, whose common type could wrap around, are refused.
+    Scores of one type that JAX has are unchanged; all others become int32 places in their common order, with NaN False
+    in the masks. Traced arrays of different integer types, whose common type could wrap around, are refused.
     """
+    samples = in_numpy(samples, *masks)
     filled = [
         np.ones(np.shape(sample), bool) if mask is None else mask for sample, mask in zip(samples, masks, strict=True)
     ]
     if not all(isinstance(sample, np.ndarray) for sample in samples):
+        for sample in samples:
+            _check_held(sample)
         plain = [jnp.asarray(sample) for sample in samples]
         if len({sample.dtype for sample in plain}) > 1:
             common = functools.reduce(jnp.promote_types, [sample.dtype for sample in plain])
@@ -236,6 +239,33 @@ def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list
             for mask, sample in zip(filled, samples, strict=True)
         ]
     return [*map(operand, ordered)], [*map(operand, filled)]
+
+
+def in_numpy(samples: Sequence[Any], *others: Any) -> Sequence[Any]:
+    """Return samples of several types as NumPy arrays, where no array is traced: JAX's types of 32 bits do not hold
+    what NumPy's of 64 do, nor its floats all integers."""
+    given = [sample for sample in samples if sample is not None]
+    if len({(type(sample), sample.dtype) for sample in given}) < 2 or tracing(*given, *others):
+        return samples
+    if not all(isinstance(sample, np.ndarray) or sample.is_fully_addressable for sample in given):
+        return samples
+    return [sample if sample is None else _plain(np.asarray(sample)) for sample in samples]
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Return an array in a type of NumPy's own: it promotes bfloat16 with no integer."""
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
+
+
+def _check_held(sample: Any) -> None:
+    """Check that NumPy integers beside traced arrays fit into JAX's widest type."""
+    if isinstance(sample, np.ndarray) and sample.dtype.kind in "iu" and sample.size:
+        widest = np.iinfo(jnp.result_type(int))
+        if sample.min() < widest.min or sample.max() > widest.max:
+            raise InputError(
+                f"scores from {sample.min()} to {sample.max()} beside traced ones do not fit into {widest.dtype}; "
+                "give floats, or switch jax_enable_x64 on"
+            )
 
 
 def _ordered(samples: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
@@ -313,6 +343,7 @@ def in_own_precision(run: Callable[[list[Any]], _T], samples: Sequence[Any], *ot
     Differences of scores, unlike their order, do not survive rounding. `run` makes its level operands itself, in the
     precision in which it is called; `others` are further values that it uses and that may be traced.
     """
+    samples = in_numpy(samples, *others)
     given = [sample for sample in samples if sample is not None]
     wide = (
         jnp.result_type(float) == np.float32

@@ -17,6 +17,7 @@ from tdd.kernels import evalues, stepup
 from tdd.procedures.calls import (
     CHOSEN_BEFOREHAND,
     checked_scores,
+    in_numpy,
     known,
     level_operand,
     operand,
@@ -234,16 +235,17 @@ def _of_unit(unit: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def _aggregated(samples: Any, masks: Any, labels: Any, sizes: Any, aggregate: str) -> list[Any]:
     """Return the `ClusterScores` of both sides; NumPy scores are averaged in double precision."""
 
-    def run() -> list[Any]:
+    def run(dtype: Any = None) -> list[Any]:
         return [
-            _cluster_scores(operand(sample), label, mask=mask, num_clusters=size, aggregate=aggregate)
+            _cluster_scores(operand(sample, dtype), label, mask=mask, num_clusters=size, aggregate=aggregate)
             for sample, mask, label, size in zip(samples, masks, labels, sizes, strict=True)
         ]
 
+    samples = in_numpy(samples, *masks)
     if not all(isinstance(sample, np.ndarray) for sample in samples) or tracing(*masks):
         return run()
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, run())
+        return jax.tree.map(np.asarray, run(np.float64))
 
 
 _cluster_scores = jax.jit(kernel.cluster_scores, static_argnames=("num_clusters", "aggregate"))

@@ -96,7 +96,7 @@ def version_test(
         )
     for name, values in (("published", published), ("private", private)):
         arrays.check_finite(values, name, _INFINITE)
-    found = exchangeability(arrays.negated(published), arrays.negated(private), test=test, key=key, mask=mask)
+    found = exchangeability(*arrays.negated_together(published, private), test=test, key=key, mask=mask)
     return dataclasses.replace(found, method=f"version_test/{test}", guarantee=VERSION_GUARANTEES[test])
 
 

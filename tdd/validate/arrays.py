@@ -226,8 +226,22 @@ def check_there(arrays: Any) -> None:
 
 
 def negated(values: Any) -> Any:
-    """Return checked numbers in the reverse order: -x of floats, -x - 1 of integers, whose types lack one negative."""
+    """Return checked numbers in the reverse order: -x of floats, -x - 1 of integers, whose types lack one negative.
+
+    Only numbers of one type remain comparable; see `negated_together`.
+    """
     return -values if jnp.issubdtype(values.dtype, jnp.floating) else ~values
+
+
+def negated_together(*samples: Any) -> list[Any]:
+    """Return checked samples in the reverse order and comparable with each other; those of several types are floats."""
+    if len({sample.dtype for sample in samples}) > 1:
+        floating = [jnp.issubdtype(sample.dtype, jnp.floating) for sample in samples]
+        samples = tuple(
+            sample if is_float else sample.astype(np.float64 if isinstance(sample, np.ndarray) else float)
+            for sample, is_float in zip(samples, floating, strict=True)
+        )
+    return [negated(sample) for sample in samples]
 
 
 def as_mask(mask: Any, values: Any, name: str) -> jax.Array | np.ndarray | None:

@@ -108,3 +108,10 @@ def test_nan_without_a_mask():
     assert masked.num_shards == 1
     empty = rank_sum.rank_sum(jnp.array([1.0, np.nan]), jnp.zeros((2, 3)), mask=jnp.array([False, True]))
     assert empty.p_value == 1
+
+
+def test_a_nan_among_many_shuffles_takes_the_shard_out():
+    """XLA's maximum of more than 1,024 numbers leaves NaN out on a CPU."""
+    shuffled = np.zeros((3, 3000), np.float32)
+    shuffled[1, 7] = np.nan
+    assert list(rank_sum.shard_ranks(jnp.ones(3), jnp.asarray(shuffled))) == [3000, -1, 3000]

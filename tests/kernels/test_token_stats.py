@@ -157,13 +157,20 @@ def test_rank_is_strict():
     assert of_logits(logits, np.array([0, 2, 3], np.int32)).rank.tolist() == [1, 0, 4]
 
 
-def test_nan_logits_stay_in_their_row():
-    logits, targets = random_logits(5, 6, 40)
+@pytest.mark.parametrize("vocabulary", [40, 3000])
+@pytest.mark.parametrize("place", [0, 11, -1])
+def test_nan_logits_stay_in_their_row(vocabulary, place):
+    """XLA's maximum of more than 1,024 numbers leaves NaN out on a CPU."""
+    logits, targets = random_logits(5, 6, vocabulary)
     clean = of_logits(logits, targets)
-    logits[2, 11] = np.nan
+    logits[2, place] = np.nan
     got = of_logits(logits, targets)
-    assert np.isnan(got.log_prob[2])
+    mask = np.ones(len(targets), bool)
+    assert np.isnan(kernel.token_renyi_from_logits(logits, targets, mask, order=3.0)[2])
+    assert np.isnan(kernel.token_renyi_from_logits(logits, targets, mask, order=1.25)[2])
+    assert np.isnan(kernel.tile_log_prob(jnp.asarray(logits), jnp.asarray(targets), 1024)[2])
     for name in FIELDS[:-1]:
+        assert np.isnan(getattr(got, name)[2]), name
         np.testing.assert_array_equal(np.delete(getattr(got, name), 2), np.delete(getattr(clean, name), 2))
 
 

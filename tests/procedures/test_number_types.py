@@ -113,3 +113,70 @@ def test_lambda_may_be_a_fraction():
         tdd.storey_bh(p, 0.9, lambda_=Fraction(1, 3)).reject.tolist()
         == tdd.storey_bh(p, 0.9, lambda_=2 / 6).reject.tolist()
     )
+
+
+TYPES = {
+    "int64": np.int64,
+    "float64": np.float64,
+    "float32": np.float32,
+    "uint8": np.uint8,
+    "jax int32": jnp.int32,
+    "jax float32": jnp.float32,
+    "jax bfloat16": jnp.bfloat16,
+}
+PAIRS = [
+    ("int64", "float32"),
+    ("float64", "int64"),
+    ("uint8", "int64"),
+    ("jax int32", "float64"),
+    ("int64", "jax float32"),
+    ("jax int32", "jax float32"),
+    ("jax bfloat16", "int64"),
+]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
+def test_samples_of_two_types_are_compared_as_numbers(pair):
+    """-x of one type and ~x of another do not compare, nor integers with the bits of floats."""
+    two_sided = [name for name in CALLS if name != "knockoff_fdp_bounds"]
+    for name in two_sided:
+        kinds = iter(pair)
+
+        def to(values, kinds=kinds):
+            kind = next(kinds)
+            return (jnp if kind.startswith("jax") else np).asarray(values, TYPES[kind])
+
+        for found, wanted in zip(leaves(CALLS[name](to)), leaves(CALLS[name](np.float64)), strict=True):
+            if wanted.dtype.kind in "bi":
+                np.testing.assert_array_equal(found, wanted, err_msg=name)
+            elif wanted.dtype.kind == "f":
+                np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_published_scores_of_another_type_do_not_undercut():
+    """The two sides were turned round apart: 2.5 beside twenty 2 was found at p = 2e-5."""
+    assert float(tdd.version_test([2.5] * 10, [[2, 2]] * 10).p_value) == 1
+    assert float(tdd.version_test([2] * 3, [[2.5, 2.6]] * 3).p_value) == pytest.approx(1 / 27)
+    assert float(tdd.version_test(np.uint8([2]), np.int64([[3]])).p_value) == 0.5
+
+
+def test_integers_of_64_bits_beside_jaxs_arrays_keep_their_size():
+    calibration = jnp.array([0, 1, 2], jnp.int32)
+    large = np.array([2**32 - 5])
+    for of_type in (jnp.int32, jnp.float32):
+        found = tdd.conformal_p_values(calibration.astype(of_type), large, null="nonmember")
+        assert found.tolist() == [1.0]
+    w = tdd.ktd(jnp.array([5, 6, 7], jnp.int32), np.full((3, 1), 2**32 + 1), alpha=0.5, rule="ktd").statistic
+    assert np.asarray(w).tolist() == [2**32] * 3  # in single precision
+    found = tdd.conformal_p_values(jnp.array([2**24 + 1]), jnp.array([2.0**24]), null="nonmember")
+    assert found.tolist() == [0.5]
+    with pytest.raises(tdd.InputError, match="beside traced ones do not fit into int32; give floats, or switch"):
+        jax.jit(lambda s: tdd.conformal_p_values(large, s, null="nonmember"))(jnp.array([5.0]))
+
+
+def test_means_of_clusters_are_formed_in_double_precision():
+    scores = np.array([2**24, 1, 1, 2**24, 1, 0])
+    for kind in (np.float32, np.float64, jnp.int32):
+        sides = (jnp if kind is jnp.int32 else np).asarray(scores, kind)
+        found = tdd.cluster_ptdi(sides[:3], scores[3:], [*"aaa"], [*"bbb"], alpha=0.9, proportion="none")
+        assert np.asarray(found.adjusted).tolist() == [0.5] * 3
