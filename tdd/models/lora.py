@@ -1,8 +1,8 @@
 """A LoRA adapter beside base weights (peft's adapter_config.json and adapter_model.safetensors), merged as it is read.
 
 W' = W + s B A for W [out, in], A [rank, in], B [out, rank]; s = alpha / rank, or alpha / sqrt(rank) with `use_rslora`
-(Hu et al. 2022; Kalajdzievski 2023). Weights stored [in, out] (`fan_in_fan_out`, GPT-2) get the transpose. Rank and
-alpha of a module are those of the first pattern of `rank_pattern` and `alpha_pattern` that its name ends with, else `r`
+(Hu et al. 2022; Kalajdzievski 2023). Weights stored [in, out], those of GPT-2's blocks, get the transpose: peft looks
+at the layer, whatever `fan_in_fan_out` says, which is one value for layers of both kinds. Rank and alpha of a module are those of the first pattern of `rank_pattern` and `alpha_pattern` that its name ends with, else `r`
 and `lora_alpha` (huggingface/peft, tuners/tuners_utils.py and tuners/lora/layer.py). Sums are formed in float64 and
 rounded once, to the type in which W is stored.
 """
@@ -32,12 +32,19 @@ from tdd.models.weights import (
 from tdd.validate import InputError, some
 
 _PREFIX = "base_model.model."
+_TIED = (
+    "merged, it would change the embedding too, to which the head is tied: load the base model with "
+    "tie_word_embeddings=False, save the head as a tensor of its own, and merge the adapter into that"
+)
 _FACTOR = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])(?:\.[^.]+)?\.weight")
 _NONE = ("layer_replication", "alora_invocation_tokens", "lora_bias", "use_qalora", "use_bdlora", "arrow_config",
          "target_parameters", "trainable_token_indices", "modules_to_save", "monteclora_config")  # fmt: skip
 """Options that compute something else, unless they are absent, null or false."""
 _STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 """Values of `init_lora_weights` under which the base weights stay what they were."""
+
+_TURNED = re.compile(r"(?:.+\.)?(?:c_attn|c_proj|c_fc|q_attn)")
+"""Modules of GPT-2 whose weights are stored [in, out] (transformers' Conv1D)."""
 
 _MERGE = (
     "merge it once with peft: PeftModel.from_pretrained(base_model, adapter).merge_and_unload().save_pretrained(folder)"
@@ -138,12 +145,15 @@ def read_factors(folder: pathlib.Path, stored: StoredTensors) -> dict[str, Facto
       InputError: An option, a tensor or a shape that cannot be merged exactly.
     """
     config, place = _read_config(folder), folder / ADAPTER
+    model = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    of_gpt2 = isinstance(model, dict) and model.get("model_type") == "gpt2"
     pairs: dict[str, dict[str, np.ndarray]] = {}
     with open_safetensors(place) as file:
         for name in sorted(file.keys()):
             match = _FACTOR.fullmatch(name)
             if match is None or file.get_slice(name).get_dtype() not in DTYPES:
-                raise InputError(f"{place} holds {name}, which is no factor of LoRA in {some([*DTYPES])}; {_MERGE}")
+                advice = _TIED if "lm_head.base_layer" in name else _MERGE
+                raise InputError(f"{place} holds {name}, which is no factor of LoRA in {some([*DTYPES])}; {advice}")
             tensor = file.get_tensor(name)
             if not np.isfinite(tensor.astype(np.float32)).all():
                 raise InputError(f"{place} has NaN or infinite numbers in {name}; the file is damaged")
@@ -155,21 +165,27 @@ def read_factors(folder: pathlib.Path, stored: StoredTensors) -> dict[str, Facto
         name = _stored_name(module, stored.names(), place)
         if pair.keys() != {"A", "B"} or name in found:
             raise InputError(f"{place} does not hold one lora_A and one lora_B for {module}; save the adapter again")
-        found[name] = _factors(config, module, pair, stored.shape(name), place)
+        turned = of_gpt2 and _TURNED.fullmatch(module) is not None
+        found[name] = _factors(config, module, pair, stored.shape(name), place, turned)
     return found
 
 
 def _factors(
-    config: Mapping[str, Any], module: str, pair: Mapping[str, np.ndarray], shape: tuple[int, ...], place: pathlib.Path
+    config: Mapping[str, Any],
+    module: str,
+    pair: Mapping[str, np.ndarray],
+    shape: tuple[int, ...],
+    place: pathlib.Path,
+    turned: bool,
 ) -> Factors:
     a, b = pair["A"], pair["B"]
-    left, right = (a.T, b.T) if config.get("fan_in_fan_out") else (b, a)
+    left, right = (a.T, b.T) if turned else (b, a)
     rank = _of_pattern(config, "rank_pattern", module, config.get("r"))
     alpha = _of_pattern(config, "alpha_pattern", module, config.get("lora_alpha"))
     if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1] or (left.shape[0], right.shape[1]) != shape:
         raise InputError(
             f"{place}: the factors of {module}, {list(a.shape)} and {list(b.shape)}, do not fit its weight "
-            f"{list(shape)} (fan_in_fan_out={config.get('fan_in_fan_out', False)}); it belongs to another model"
+            f"{list(shape)}; it belongs to another model"
         )
     if rank != a.shape[0]:
         raise InputError(f"{place}: the factors of {module} have rank {a.shape[0]}, and {ADAPTER_CONFIG} says {rank!r}")
@@ -189,7 +205,8 @@ def _stored_name(module: str, names: frozenset[str], place: pathlib.Path) -> str
     for name in (f"{module}.weight", f"{module.partition('.')[2]}.weight"):
         if name in names:
             return name
-    raise InputError(f"{place} adapts {module}, of which the model's files have no weight; {_MERGE}")
+    advice = _TIED if module.rpartition(".")[2] == "lm_head" else _MERGE
+    raise InputError(f"{place} adapts {module}, of which the model's files have no weight; {advice}")
 
 
 def _read_config(folder: pathlib.Path) -> dict[str, Any]:

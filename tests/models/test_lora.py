@@ -21,6 +21,8 @@ MODULES = {
 }
 OPTIONS = {
     "plain": ({}, [16 / 3] * 3),
+    "the file says no": ({"fan_in_fan_out": False}, [16 / 3] * 3),  # peft turns by the layer: a file has one value
+    "the file says yes": ({"fan_in_fan_out": True}, [16 / 3] * 3),
     "rslora": ({"use_rslora": True}, [16 / math.sqrt(3)] * 3),
     "patterns": (
         {"rank_pattern": {"v_proj": 2, "mlp.c_proj": 2}, "alpha_pattern": {"layers.1.mlp.down_proj|attn.c_proj": 5}},
@@ -102,7 +104,6 @@ def test_the_record_has_the_adapter(tmp_path):
         ({"bias": "all"}, "biases are not merged"),
         ({"init_lora_weights": "pissa"}, "may have changed the base weights"),
         ({"r": 4}, "have rank 3, and adapter_config.json says 4"),
-        ({"fan_in_fan_out": False}, "do not fit its weight"),
         ({"lora_alpha": None}, "lora_alpha=None for .*, no number"),
         ({"rank_pattern": {"(": 3}}, "a rank_pattern that is no pattern"),
     ],
@@ -121,6 +122,10 @@ def test_other_tensors_and_halves_of_an_adapter(tmp_path):
     write_adapter(folder, "gpt2")
     place = folder / "adapter_model.safetensors"
     stored = load_file(place)
+    head = {f"base_model.model.lm_head.lora_{part}.weight": np.ones((2, 2), np.float32) for part in "AB"}
+    save_file({**stored, **head}, place)
+    with pytest.raises(InputError, match=r"adapts lm_head, .*merged, it would change the embedding too"):
+        load(folder)
     save_file({**stored, "base_model.model.lm_head.weight": np.ones((2, 2), np.float32)}, place)
     with pytest.raises(InputError, match=r"holds base_model\.model\.lm_head\.weight, which is no factor of LoRA"):
         load(folder)
