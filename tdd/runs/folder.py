@@ -24,6 +24,8 @@ import platform
 import secrets
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from importlib import metadata
 from typing import Any
 
@@ -372,6 +374,8 @@ def plain(value: Any, *, unknown: Callable[[float], Any] = lambda number: None) 
         return value if math.isfinite(value) else unknown(value)
     if value is None or isinstance(value, (bool, int, str)):
         return value
+    if isinstance(value, (Fraction, Decimal)):
+        return convert(float(value))
     if not callable(value):
         return str(value)
     from tdd.runs.described import described

@@ -3,6 +3,8 @@
 import functools
 import json
 import re
+from decimal import Decimal
+from fractions import Fraction
 
 import jax
 import numpy as np
@@ -209,6 +211,16 @@ def test_copies_in_a_set_and_sets_too_small_are_said():
     assert "No verdict: 1 suspect texts are copies of others in their set, which are not" in found.run["outcome"]
     assert any("to expect from these sizes is 0.25, above the level 5%" in warning for warning in found.run["warnings"])
     assert found.p_value > 0.2  # 0.25, but for the chance of the draws
+
+
+@pytest.mark.parametrize("alpha", [Fraction(1, 20), Decimal("0.05")], ids=["fraction", "decimal"])
+def test_a_level_of_another_type_is_a_number_in_the_run(tmp_path, alpha):
+    texts = random_texts(8, seed=3, shortest=8)
+    documents = [{"text": text, "document": i // 2, "published": i % 2} for i, text in enumerate(texts)]
+    tdd.run_version_test(scored_model(2), documents, alpha=alpha, out=tmp_path / "run", progress=False)
+    record, report = folder_report(tmp_path / "run")
+    assert record["options"]["alpha"] == 0.05
+    assert "level 5%" in report.verdict
 
 
 def rows_of(texts, name, size=2):
