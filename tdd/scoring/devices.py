@@ -21,7 +21,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from tdd.kernels.platforms import one_device
 from tdd.placement import everywhere, partitions, put_shares, shard
 from tdd.validate import InputError, is_memory_error
-from tdd.validate.arrays import check_params, check_process
+from tdd.validate.arrays import check_params, check_process, spans_processes
 
 _AXIS = "data"
 
@@ -80,7 +80,8 @@ class Devices:
                 placed = shard(params, self.mesh)
             else:
                 whole = NamedSharding(self.mesh, PartitionSpec())
-                placed = jax.device_put(params, whole if len(self) > 1 else self.devices[0])
+                own = jax.tree.map(_own_copy, params)
+                placed = jax.device_put(own, whole if len(self) > 1 else self.devices[0])
             return jax.block_until_ready(placed)
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
             if not is_memory_error(error):
@@ -184,12 +185,33 @@ def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool 
                 f"{len(counts)} processes have {', '.join(map(str, counts))} of the {len(chosen)} devices; leave "
                 "devices out to take all"
             )
+    if all(x.process_index != jax.process_index() for x in chosen):
+        raise InputError(
+            f"device={str(chosen[0])!r} belongs to process {chosen[0].process_index}, and this is process "
+            f"{jax.process_index()}; choose among jax.local_devices()"
+        )
     if shard_params and len(chosen) < 2:
         raise InputError(
             "shard_params=True shares the parameters out over several devices, but only one is used; pass "
             "devices='all' or a number of at least 2, or leave shard_params out"
         )
     return Devices(chosen, bool(shard_params))
+
+
+def _own_copy(leaf: Any) -> Any:
+    """What this process holds of an array that others hold too: all of it, where each has a copy.
+
+    Raises:
+      InputError: each process holds a part.
+    """
+    if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+        return leaf
+    if spans_processes(leaf):
+        raise InputError(
+            "params are spread over the devices of several processes: pass shard_params=True to score them so, or "
+            "call tdd.token_stats under jax.jit"
+        )
+    return leaf.addressable_data(0)
 
 
 def parameters_too_large(devices: Sequence[Any], *, sharded: bool, num_bytes: int | None = None) -> InputError:

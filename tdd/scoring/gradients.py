@@ -57,6 +57,8 @@ def grad_norms(
       InputError: shapes that do not fit, an unknown reduction, a microbatch that is not a positive number, parameters
         without a floating-point leaf (at trace time).
 
+    No derivatives of the norms are defined: they are computed by rules of their own.
+
     Cost: with `grad_sqnorm` a forward and a backward pass for activations only, and memory that no [B, T, V] and no
     gradient enters; otherwise a forward and a full backward pass an example, and memory of `microbatch` gradients.
     """

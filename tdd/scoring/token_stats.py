@@ -218,3 +218,5 @@ def check_token_batch(tokens_shape: tuple[int, ...], mask_shape: tuple[int, ...]
     """Check that tokens and mask are [B, T]."""
     if len(tokens_shape) != 2 or tokens_shape != mask_shape:
         raise InputError(f"tokens and mask must both be [B, T]; their shapes are {tokens_shape} and {mask_shape}")
+    if tokens_shape[1] == 0:
+        raise InputError(f"tokens has shape {tokens_shape}: T must be at least 1")

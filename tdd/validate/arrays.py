@@ -138,6 +138,11 @@ def own_copy(values: Any) -> np.ndarray:
     return np.array(array, array.dtype.newbyteorder("="))
 
 
+def spans_processes(array: jax.Array) -> bool:
+    """Whether no process holds all of a concrete array."""
+    return not (isinstance(array, Tracer) or array.is_fully_addressable or array.is_fully_replicated)
+
+
 def in_whole(array: jax.Array) -> jax.Array:
     """The array, whole on every device of a mesh with explicit axes, where JAX would ask for a sharding at each gather,
     sort and loop; elsewhere unchanged, since the compiler decides."""
@@ -149,6 +154,11 @@ def _numbers(values: Any, name: str, what: str) -> Any:
     """Return a JAX array unchanged, anything else copied into a NumPy array, missing and masked values as NaN."""
     check_process()
     if isinstance(values, jax.Array):
+        if spans_processes(values):
+            raise InputError(
+                f"{name} is spread over the devices of several processes; call this under jax.jit, or gather it first: "
+                "jax.experimental.multihost_utils.process_allgather"
+            )
         return in_whole(values)
     if isinstance(values, np.ma.MaskedArray):
         if values.dtype.kind not in "iuf":

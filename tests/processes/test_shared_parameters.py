@@ -64,6 +64,21 @@ def refused(*more, **options):
         return str(error)
 found["other texts"] = refused(random_texts(2, seed=int(index)))
 found["shard"] = refused(random_texts(2), shard=(int(index), 2), store=runs + "/store")
+spread, whole = (jax.sharding.NamedSharding(mesh, jax.P(*axes)) for axes in (mesh.axis_names, ()))
+lm, params, tokenizer = scored_model(width=32)
+def over(sharding, leaf):
+    leaf = np.asarray(leaf)
+    return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index])
+replicated = jax.tree.map(lambda leaf: over(whole, leaf), params)
+found["replicated"] = bits(tdd.score((lm, replicated, tokenizer), *given[1:], token_budget=256))
+def said(call):
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+elsewhere = next(x for x in jax.devices() if x.process_index != jax.process_index())
+found["elsewhere"] = said(lambda: tdd.score(scored_model(), random_texts(2), device=elsewhere))
+found["spread"] = said(lambda: tdd.ptdi(over(spread, np.arange(8.0)), np.arange(3.0), alpha=0.1))
 print(json.dumps(found))
 """
 
@@ -85,7 +100,10 @@ def test_shares_and_numbers(launcher, tmp_path):
         assert end.code == 0, end.err
         found = json.loads(end.out.splitlines()[-1])  # behind what Gloo says
         assert found["scores"] == [4, 2, alone]
-        assert found["by itself"] == alone
+        assert found["by itself"] == found["replicated"] == alone
+        assert "belongs to process" in found["elsewhere"]
+        assert "choose among jax.local_devices()" in found["elsewhere"]
+        assert "calibration is spread over the devices of several processes; call this under" in found["spread"]
         assert found["exchange"] == exchanged
         assert "other processes were not given the same inputs as process 0: process 1: texts. " in found["other texts"]
         assert "/2 and shard_params over several processes exclude each other" in found["shard"]
