@@ -284,7 +284,8 @@ def _detect(rows: Rows) -> str:
         f"{', '.join(map(str, rows.fields)) or 'none'}. Known: a list in log_probs or token_logprobs (plain), choices "
         "with logprobs (openai), prompt_logprobs (vllm), prompt with logprobs (together), meta_info with "
         "input_token_logprobs (sglang), details with prefill (tgi), doc_id with filtered_resps (lm-eval), model_output "
-        "with sum_logits (olmes), output with prompt_logprobs (inspect); name a list with field (--log-prob-field), and the layout plain"
+        "with sum_logits (olmes), output with prompt_logprobs (inspect); name a list with field (--log-prob-field), "
+        "and the layout plain"
     )
 
 

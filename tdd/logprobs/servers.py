@@ -127,7 +127,8 @@ def _num_generated(rows: Rows, choice: Choice, usage: Any) -> int:
         return 1
     raise InputError(
         f"{rows.source}: {choice.place}: {total} tokens were generated in {choice.number} choices, and how many in "
-        "each is not said; ask with max_tokens=0 (or 1), or give generated (--generated) if it is the same number everywhere"
+        "each is not said; ask with max_tokens=0 (or 1), or give generated (--generated) if it is the "
+        "same number everywhere"
     )
 
 

@@ -2,9 +2,10 @@
 
 W' = W + s B A for W [out, in], A [rank, in], B [out, rank]; s = alpha / rank, or alpha / sqrt(rank) with `use_rslora`
 (Hu et al. 2022; Kalajdzievski 2023). Weights stored [in, out], those of GPT-2's blocks, get the transpose: peft looks
-at the layer, whatever `fan_in_fan_out` says, which is one value for layers of both kinds. Rank and alpha of a module are those of the first pattern of `rank_pattern` and `alpha_pattern` that its name ends with, else `r`
-and `lora_alpha` (huggingface/peft, tuners/tuners_utils.py and tuners/lora/layer.py). Sums are formed in float64 and
-rounded once, to the type in which W is stored.
+at the layer, whatever `fan_in_fan_out` says, which is one value for layers of both kinds. Rank and alpha of a module
+are those of the first pattern of `rank_pattern` and `alpha_pattern` that its name ends with, else `r` and `lora_alpha`
+(huggingface/peft, tuners/tuners_utils.py and tuners/lora/layer.py). Sums are formed in float64 and rounded once, to the
+type in which W is stored.
 """
 
 from __future__ import annotations

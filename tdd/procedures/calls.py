@@ -76,7 +76,8 @@ def key_of(key: Any, *evidence: tuple[Any, Any]) -> jax.Array:
       *evidence: (values [..., items], mask [items] or None); masked items and those with a NaN count as absent.
     """
     rows = [(arrays.as_rows(values, "evidence"), mask) for values, mask in evidence]
-    return _folded(key, [(values, arrays.as_mask(mask, np.empty(values.shape[-1]), "mask")) for values, mask in rows])
+    rows = [(values, arrays.as_mask(mask, np.empty(values.shape[-1]), "mask")) for values, mask in rows]
+    return _folded(key, [to_common_size(values, mask, key, coarse=True) for values, mask in rows])
 
 
 @jax.jit
@@ -161,6 +162,20 @@ def to_common_size(sample: Any, mask: Any, *others: Any, coarse: bool = False) -
     real = np.ones(sample.shape[-1], bool) if mask is None else np.asarray(mask)
     padded = np.concatenate([sample, np.zeros((*sample.shape[:-1], extra), sample.dtype)], axis=-1)
     return padded, np.concatenate([real, np.zeros(extra, bool)])
+
+
+def at_common_size(run: Callable[[Any, Any], _T], sample: Any, mask: Any, *others: Any, coarse: bool = True) -> _T:
+    """Return run(sample [n], mask), computed at a common size; see `to_common_size`. Leaves [n, ...] are cut back."""
+    number = sample.shape[-1]
+    sample, mask = to_common_size(sample, mask, *others, coarse=coarse)
+    result, size = run(sample, mask), sample.shape[-1]
+    if size == number:
+        return result
+
+    def cut(leaf: Any) -> Any:
+        return jax.device_put(np.asarray(leaf)[:number]) if leaf.ndim and leaf.shape[0] == size else leaf
+
+    return jax.tree.map(cut, result)
 
 
 def first_items(selection: Any, number: int) -> Any:

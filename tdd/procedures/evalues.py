@@ -11,7 +11,14 @@ import numpy as np
 
 from tdd.kernels import conformal, evalues
 from tdd.kernels.evalues import EStepUp
-from tdd.procedures.calls import in_own_precision, key_of, level_operand, narrowed, order_preserving
+from tdd.procedures.calls import (
+    at_common_size,
+    in_own_precision,
+    key_of,
+    level_operand,
+    narrowed,
+    order_preserving,
+)
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
 from tdd.validate.settings import in_own_settings
@@ -113,7 +120,8 @@ def _decided(procedure: Any, e_values: Any, alpha: Any, mask: Any) -> EStepUp:
     mask = arrays.as_mask(mask, e_values, "mask")
 
     def run(samples: list[Any]) -> EStepUp:
-        return procedure(*samples, level_operand(alpha), mask=mask)
+        level, coarse = level_operand(alpha), procedure is not _closed_e_bh  # whose cost is the square of a length
+        return at_common_size(lambda e, real: procedure(e, level, mask=real), *samples, mask, alpha, coarse=coarse)
 
     return narrowed(in_own_precision(run, (e_values,), alpha, mask), alpha)
 

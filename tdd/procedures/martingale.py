@@ -12,7 +12,7 @@ from jax.core import Tracer
 from tdd.kernels import change_detection, martingale, online_conformal
 from tdd.kernels.change_detection import Alarms
 from tdd.kernels.martingale import BETS, Bet, Martingale
-from tdd.procedures.calls import as_floating, operand, order_preserving
+from tdd.procedures.calls import as_floating, at_common_size, operand, order_preserving
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
 from tdd.validate.settings import in_own_settings
@@ -145,7 +145,7 @@ def conformal_martingale(p_values: Any, *, bet: Bet = "any_start", log: bool = F
     """
     arrays.check_choice(bet, BETS, "bet")
     log_p, mask = _log_p(p_values, log, mask)
-    return _martingale(log_p, bet=bet, mask=mask)
+    return at_common_size(lambda log_p, real: _martingale(log_p, bet=bet, mask=real), log_p, mask)
 
 
 _martingale = jax.jit(martingale.conformal_martingale, static_argnames="bet")
@@ -179,7 +179,8 @@ def shiryaev_roberts(p_values: Any, mean_time: Any, *, log: bool = False, mask: 
     """
     _check_mean_time(mean_time)
     log_p, mask = _log_p(p_values, log, mask)
-    return _alarms(log_p, operand(mean_time, jnp.result_type(float)), mask=mask)
+    mean_time = operand(mean_time, jnp.result_type(float))
+    return at_common_size(lambda log_p, real: _alarms(log_p, mean_time, mask=real), log_p, mask, mean_time)
 
 
 _alarms = jax.jit(change_detection.shiryaev_roberts)

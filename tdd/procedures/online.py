@@ -13,7 +13,7 @@ from jax.core import Tracer
 
 from tdd.kernels import online
 from tdd.kernels.online import METHODS, WEALTH_FRACTION, Decision, Method, Online, State
-from tdd.procedures.calls import as_floating, level_operand, operand
+from tdd.procedures.calls import as_floating, at_common_size, level_operand, operand
 from tdd.records import Guarantee
 from tdd.validate import InputError, arrays
 from tdd.validate.settings import in_own_settings
@@ -95,7 +95,10 @@ def e_lond(e_values: Any, alpha: Any, *, mask: Any = None) -> Online:
     e_values = arrays.as_vector(e_values, "e_values")
     arrays.check_e_values(e_values)
     mask = arrays.as_mask(mask, e_values, "mask")
-    return _e_lond(as_floating(e_values), level_operand(alpha), mask=mask)
+    level = level_operand(alpha)
+    return at_common_size(
+        lambda e, real: _e_lond(e, level, mask=real), as_floating(e_values), mask, alpha, coarse=False
+    )
 
 
 @in_own_settings()
@@ -146,7 +149,9 @@ def _decided(kernel: Any, p_values: Any, alpha: Any, mask: Any, initial_wealth: 
     if initial_wealth is not None:
         arrays.check_level(initial_wealth, "initial_wealth")
         options["initial_wealth"] = operand(initial_wealth, jnp.result_type(float))
-    return kernel(as_floating(p_values), level_operand(alpha), mask=mask, **options)
+    level, others = level_operand(alpha), (alpha, initial_wealth)
+    run = lambda p, real: kernel(p, level, mask=real, **options)  # noqa: E731
+    return at_common_size(run, as_floating(p_values), mask, *others, coarse=False)
 
 
 _lond = jax.jit(online.lond, static_argnames="dependence")

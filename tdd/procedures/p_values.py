@@ -15,11 +15,7 @@ from jax.core import Tracer
 
 from tdd.kernels import clusters as cluster_kernels
 from tdd.kernels import conformal
-from tdd.procedures.calls import (
-    key_of,
-    operand,
-    ordered_scores,
-)
+from tdd.procedures.calls import at_common_size, key_of, operand, ordered_scores, to_common_size
 from tdd.records import Guarantee, Null
 from tdd.validate import InputError, arrays
 from tdd.validate.settings import in_own_settings
@@ -110,7 +106,16 @@ def conformal_p_values(
     else:
         arrays.check_key(key, f'tie_break="{tie_break}"')
         key = key_of(key, (calibration, calibration_mask), (scores, mask))
-    return _conformal(*samples, masks, key, null=null, tie_break=tie_break)
+    if key is not None:
+        return _conformal(*samples, masks, key, null=null, tie_break=tie_break)
+    calibration, real = to_common_size(samples[0], masks["calibration_mask"], samples[1], masks["mask"], coarse=True)
+
+    def run(scores: Any, mask: Any) -> jax.Array:
+        return _conformal(
+            calibration, scores, {"calibration_mask": real, "mask": mask}, key, null=null, tie_break=tie_break
+        )
+
+    return at_common_size(run, samples[1], masks["mask"], calibration, real)
 
 
 @functools.partial(jax.jit, static_argnames=("null", "tie_break"))

@@ -207,7 +207,7 @@ def _read_tsv(source: str, content: str) -> Rows:
     tabs = {line.count("\t") for line in lines}
     quoted = '"' in content and (len(tabs) > 1 or tabs == {0} or _is_quoted([line.split("\t") for line in lines]))
     if not quoted and any(line.startswith('"') or '\t"' in line for line in lines):
-        _logger.warning("%s: quotation marks are read as characters of the texts, for they do not quote as in CSV", source)
+        _logger.warning("%s: quotation marks are read as characters, for they do not quote as in CSV", source)
     return _read_csv(source, content, "\t", csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
 
 

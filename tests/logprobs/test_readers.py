@@ -368,7 +368,7 @@ def choices(contexts, texts, sums, target="1", **more):
 @pytest.mark.parametrize("alone", ["", "Answer:"])
 @pytest.mark.parametrize("blank", [" ", ""])
 def test_choices_asked_again_without_the_context_are_left_out(alone, blank):
-    """`acc_mutual_info`: up to version 0.4.8 without the blank before them, in some versions with a context of words."""
+    """`acc_mutual_info`: up to version 0.4.8 without the blank before them, in some with a context of words."""
     contexts = ["Q\nAnswer:"] * 2 + [alone] * 2
     found = read([choices(contexts, [" red", " blue", f"{blank}red", f"{blank}blue"], [-2, -1, -9, -8], acc=1.0)])
     assert (np.asarray(found.choices).tolist(), found.sums.tolist()) == ([[-2.0, -1.0]], [-1.0])

@@ -34,8 +34,16 @@ def like(given, values):
     return values if isinstance(given, np.ndarray) else jnp.asarray(values)
 
 
+def p_of(test):
+    return like(test, np.asarray(test) ** 2 / 100)
+
+
+def log_p_of(test):
+    return like(test, np.log(np.asarray(p_of(test))))
+
+
 def bh(own, test):
-    return tdd.bh(like(test, np.asarray(test) ** 2 / 100), alpha=0.2)
+    return tdd.bh(p_of(test), alpha=0.2)
 
 
 def bounds(own, test):
@@ -71,11 +79,46 @@ def derandomized(own, test):
     return knockoffs(own, test, "derandomized")
 
 
-ALL = [ptdi, bh, knockoffs, *(pytest.param(f, marks=LONG) for f in (td4eval, by, jecs, conformal, derandomized))]
+def conformal_p_values(own, test):
+    return tdd.conformal_p_values(own, test, null="nonmember")
+
+
+def e_bh(own, test):
+    return tdd.e_bh(like(test, np.exp(-3 * np.asarray(test))), 0.2)
+
+
+def closed_e_bh(own, test):
+    return tdd.closed_e_bh(like(test, np.exp(-3 * np.asarray(test))), 0.2)
+
+
+def martingale(own, test):
+    return tdd.conformal_martingale(log_p_of(test), log=True, mask=np.arange(test.shape[0]) != 0)
+
+
+def alarms(own, test):
+    return tdd.shiryaev_roberts(log_p_of(test), 20.0, log=True)
+
+
+def lond(own, test):
+    return tdd.lond(p_of(test), 0.2)
+
+
+def lord_plus_plus(own, test):
+    return tdd.lord_plus_plus(p_of(test), 0.2)
+
+
+def saffron(own, test):
+    return tdd.saffron(p_of(test), 0.2)
+
+
+COARSE = [ptdi, bh, knockoffs, conformal_p_values, e_bh, martingale]
+SLOW = [td4eval, by, jecs, conformal, derandomized, alarms]
+ALL = [*COARSE, *(pytest.param(f, marks=LONG) for f in SLOW)]
+BY_AN_EIGHTH = [lond, *(pytest.param(f, marks=LONG) for f in (closed_e_bh, lord_plus_plus, saffron))]
 
 
 @pytest.mark.filterwarnings("ignore:jecs controls")
-@pytest.mark.parametrize("call", ALL)
+@pytest.mark.parametrize("call", [*ALL, *BY_AN_EIGHTH])
 @pytest.mark.parametrize(("n", "m"), SIZES)
 def test_lengthened_host_arrays_give_what_jax_arrays_give(call, n, m):
     own, test = samples(n, m)
@@ -179,6 +222,16 @@ def test_nothing_is_compiled_for_fifty_new_lengths(call, wide, caplog):
         caplog.clear()
         for own, test in others:
             call(own, test)
+    assert "Compiling" not in caplog.text
+
+
+@pytest.mark.parametrize("call", BY_AN_EIGHTH)
+def test_a_longer_stream_within_an_eighth_needs_no_new_program(call, caplog):
+    with jax.log_compiles(True), caplog.at_level("WARNING", logger="jax"):
+        call(*samples(9, 133))
+        caplog.clear()
+        for m in (129, 140, 143):
+            call(*samples(9, m))
     assert "Compiling" not in caplog.text
 
 

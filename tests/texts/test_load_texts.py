@@ -90,7 +90,7 @@ def test_what_other_programs_write_is_read(tmp_path, name, content):
 @pytest.mark.parametrize(
     ("content", "texts"),
     [
-        ('"Stop, he said.\t1\nI will not, she said"\t0\nno marks\t1\n', ('"Stop, he said.', 'I will not, she said"', "no marks")),
+        ('"Stop, he said.\t1\nI will not"\t0\nno marks\t1\n', ('"Stop, he said.', 'I will not"', "no marks")),
         ('"I would, like"\t1\nI, not\t0\n', ('"I would, like"', "I, not")),
         ('"I would, like"\t1\nI not\t0\n', ("I would, like", "I not")),
         ('"He said ""hi"""\t1\nI, not\t0\n', ('He said "hi"', "I, not")),
