@@ -78,7 +78,8 @@ def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Ar
     if jnp.issubdtype(scores.dtype, jnp.inexact):
         wide = floats.common(scores.dtype, jnp.float32)
         kind = jnp.int64 if wide == jnp.float64 else jnp.int32
-        bits = jax.lax.bitcast_convert_type(jnp.where(scores == 0, 0, scores).astype(wide), kind)
+        bits = jax.lax.bitcast_convert_type(scores.astype(wide), kind)
+        bits = jnp.where(bits == jnp.iinfo(kind).min, 0, bits)  # -0; compared as a float, a subnormal number is 0 too
         keys = jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
     return jnp.where(is_real, keys, jnp.asarray(jnp.iinfo(keys.dtype).max, keys.dtype)), is_real
 

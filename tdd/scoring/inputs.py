@@ -131,11 +131,32 @@ def encode_pass(
             all_windows.append(window)
     if too_short and not again:
         _logger.warning("%d texts have fewer than two tokens in the %s pass: %s", len(too_short), name, too_short[:5])
+    if not again:
+        _say_unknown(model.tokenizer, encoded.tokens, name)
     rows = Rows(encoded.tokens, np.array(text_of_row, np.int64), tuple(all_windows), task.statistics)
     if prefix is None or model.lm.prefix is not None:
         return PassInput(task.of, encoded, rows, limit, prefix)
     longest = None if limit is None else limit + len(prefix)
     return PassInput(task.of, encoded, dataclasses.replace(rows, before=prefix), longest)
+
+
+def _say_unknown(tokenizer: Any, tokens: Sequence[Any], name: str) -> None:
+    """Log it if the tokenizer does not know a tenth of the tokens: it may be that of another model."""
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    if unknown is None or unknown in (
+        getattr(tokenizer, "eos_token_id", None),
+        getattr(tokenizer, "bos_token_id", None),
+    ):
+        return
+    counts = [np.count_nonzero(np.asarray(ids) == unknown) for ids in tokens]
+    if 10 * sum(counts) >= (total := sum(map(len, tokens))) > 0:
+        _logger.warning(
+            "%.0f%% of the tokens in the %s pass are the unknown token, in %d of %d texts: is it the model's tokenizer?",
+            100 * sum(counts) / total,
+            name,
+            np.count_nonzero(counts),
+            len(counts),
+        )
 
 
 def _room(limit: int | None, of_model: int | None, reserved: int) -> int | None:

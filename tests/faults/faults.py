@@ -54,8 +54,8 @@ CONFORMAL = (
     Fault(
         "ranks: -0 is below 0",
         "kernels/ranks.py",
-        "jnp.where(scores == 0, 0, scores).astype(wide)",
-        "scores.astype(wide)",
+        "jnp.where(bits == jnp.iinfo(kind).min, 0, bits)",
+        "bits",
         ("tests/kernels/test_conformal.py", *_law("ranks.counts")),
     ),
     Fault(

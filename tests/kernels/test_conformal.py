@@ -126,3 +126,10 @@ def test_procedures_inside_shard_map(name):
 
     shared = jax.shard_map(one, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
     np.testing.assert_array_equal(jax.jit(shared)(values[None]), one(values[None]))
+
+
+def test_subnormal_numbers_are_told_apart():
+    """A processor that takes them for 0 in floating-point comparisons does not in those of their keys."""
+    calibration, scores = (np.float32(1.4e-45) * np.array(x, np.float32) for x in ([2, 6], [-8, 0, 4, 8]))
+    ranked = conformal.rank(jnp.asarray(calibration), jnp.asarray(scores), null="nonmember")
+    assert ranked.rank.tolist() == [1, 1, 2, 3]

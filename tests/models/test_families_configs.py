@@ -113,6 +113,18 @@ def test_keys_that_nothing_reads(tmp_path, model_type, caplog):
     assert caplog.text.count("has keys that neither transformers nor tdd reads: _model_name_or_path, alibi") == 1
 
 
+def test_the_class_that_was_saved_has_a_head_for_tokens(tmp_path, caplog):
+    config = OF_FAMILY["llama"]
+    assert spec_of(tmp_path, {**config, "architectures": ["LlamaForCausalLM"]}) == spec_of(tmp_path, config)
+    assert "without a head" not in caplog.text
+    for _ in range(2):
+        assert spec_of(tmp_path, {**config, "architectures": ["LlamaModel"]}) == spec_of(tmp_path, config)
+    assert caplog.text.count("names LlamaModel, a class without a head: scores mean something only if") == 1
+    for name in ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "RewardModel"):
+        with pytest.raises(InputError, match=f"names Llama{name}, which gives no probabilities of tokens; if its"):
+            spec_of(tmp_path, {**config, "architectures": [f"Llama{name}"]})
+
+
 REFUSED = {
     "activation": ("llama", {"hidden_act": "mish"}, "hidden_act='mish' is not supported; supported: gelu_new"),
     "gemma second activation": ("gemma", {"hidden_activation": "relu"}, "hidden_activation='relu', which changes"),

@@ -1,6 +1,7 @@
 """Tokens, cuts, windows and batch shapes."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import tokenizers
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scored_models import random_texts, scored_model
 from word_tokenizer import word_tokenizer
 
+import tdd
 from tdd.lab.tokens import END_OF_TEXT, train_tokenizer
 from tdd.models.configuration import read_tokenizer
 from tdd.scoring import tokenise
@@ -324,3 +327,13 @@ def test_padding_of_the_wikimia_mix_is_small(compact, count, most):
     real = sum(batch.num_real(lengths) for batch in batches)
     assert 1 - real / sum(batch.num_tokens for batch in batches) < most
     assert len({batch.shape for batch in batches}) <= 8
+
+
+def test_a_tokenizer_that_does_not_know_the_words_is_named(caplog):
+    known = random_texts(9, seed=1, shortest=20)
+    model = scored_model()
+    model[2].unk_token = "W0"
+    tdd.score(model, known, "loss")
+    assert "unknown token" not in caplog.text
+    tdd.score(model, [*known, "words of another model " * 40], "loss")
+    assert re.search(r"\d\d% of the tokens in the text pass are the unknown token, in 1 of 10 texts: is", caplog.text)

@@ -92,6 +92,9 @@ IGNORED = frozenset((_PROVENANCE + _TRAINING_AND_OTHER_HEADS + _GENERATION).spli
 """Keys of every family that never change the logits of a text."""
 
 
+_OTHER_HEAD = re.compile(
+    r"For(?:\w*Classification|QuestionAnswering|MultipleChoice|MaskedLM|RewardModel\w*)$|RewardModel$"
+)
 _MAKER = re.compile(r"(?:microsoft|deepseek-ai|mosaicml|tiiuae)/[\w.-]+?--(?=\w+\.\w+$)")
 
 
@@ -104,6 +107,7 @@ def check_keys(
     required: Mapping[str, tuple[Any, ...]] = types.MappingProxyType({}),
 ) -> None:
     """Every key of a configuration is known, has one of the values that it must have, or is read by nothing."""
+    _check_head(config, where)
     for key, allowed in {**REQUIRED, **required}.items():
         if key in config and (_code_names(config[key]) if key == "auto_map" else config[key]) not in allowed:
             advice = f"supported: {' or '.join(map(repr, allowed))}"
@@ -120,6 +124,34 @@ def check_keys(
             "be told; remove them if they do not"
         )
     _log_unread(where, tuple(left))
+
+
+def _check_head(config: Mapping[str, Any], where: str) -> None:
+    """The class that was saved gives probabilities of tokens: tied embeddings alone do not tell.
+
+    Raises:
+      InputError: a class with a head for something else.
+    """
+    named = config.get("architectures")
+    for name in [name for name in named if isinstance(name, str)] if isinstance(named, list) else []:
+        if _OTHER_HEAD.search(name):
+            raise InputError(
+                f"{where} names {name}, which gives no probabilities of tokens; if its weights are those of a language "
+                "model all the same, name the class of that in architectures"
+            )
+        if name.endswith("Model"):
+            _log_without_head(where, name)
+
+
+@functools.cache
+def _log_without_head(where: str, name: str) -> None:
+    """Name the class, once."""
+    _logger.warning(
+        "%s names %s, a class without a head: scores mean something only if the weights are a language model's, "
+        "and not those of a model of embeddings",
+        where,
+        name,
+    )
 
 
 def _code_names(auto_map: Any) -> Any:
