@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import floats
+from tdd.kernels import ranks
 from tdd.kernels.martingale import power_bets
 
 __all__ = ["Alarms", "State", "advance", "shiryaev_roberts", "start"]
@@ -82,7 +82,7 @@ def shiryaev_roberts(log_p_values: jax.Array, mean_time: Any, *, mask: jax.Array
     Arguments as `start` and `martingale.conformal_martingale`. Cost: O(T).
     References: Shiryaev (1963); Roberts (1966); Pollak (1987) for the bound; Vovk (2021) for conformal p-values.
     """
-    log_p = floats.at_least_single(log_p_values)
+    log_p = ranks.at_least_single(log_p_values)
     real = jnp.ones(log_p.shape, bool) if mask is None else mask
     begin = start(mean_time, dtype=log_p.dtype)
     return jax.lax.scan(lambda state, item: advance(state, *item), begin, (log_p, real))[1]

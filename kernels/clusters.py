@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, floats, platforms, ranks, weighted
+from tdd.kernels import conformal, platforms, ranks, weighted
 
 __all__ = [
     "AGGREGATES",
@@ -211,4 +211,4 @@ def _floats(scores: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.A
     """Scores in at least single precision, and which are real."""
     scores = jnp.asarray(scores)
     real = ranks.real(scores, mask)
-    return floats.at_least_single(scores), real
+    return ranks.at_least_single(scores), real

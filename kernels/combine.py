@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr, ndtri
 
-from tdd.kernels import floats
+from tdd.kernels import ranks
 from tdd.kernels.gamma_tails import gamma_tails
 from tdd.kernels.platforms import over_rows
 
@@ -186,7 +186,7 @@ def tippett(p_values: jax.Array, *, axis: int = -1) -> Combined:
 def operands(p_values: jax.Array, weights: jax.Array | None, axis: int) -> tuple[jax.Array, jax.Array]:
     """p-values [K, ...] and weights [K or K, ...] of one floating type, K in front, ready to broadcast."""
     p = jnp.asarray(p_values)
-    p = p.astype(floats.common(p.dtype, jnp.float32) if jnp.issubdtype(p.dtype, jnp.floating) else float)
+    p = p.astype(ranks.common(p.dtype, jnp.float32) if jnp.issubdtype(p.dtype, jnp.floating) else float)
     if p.ndim == 0 or p.shape[axis] == 0:
         raise ValueError(f"there must be at least one p-value along axis {axis}, got shape {p.shape}")
     front = jnp.moveaxis(p, axis, 0)

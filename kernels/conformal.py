@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import floats, ranks
+from tdd.kernels import ranks
 from tdd.kernels.platforms import quotient
 
 __all__ = ["ConformalRanks", "p_values", "randomized_p_values", "rank"]
@@ -141,7 +141,7 @@ def check_null(null: str) -> None:
 def oriented(calibration: jax.Array, scores: jax.Array, null: str) -> tuple[jax.Array, jax.Array]:
     """Scores of which small ones are extreme; integers are turned round by their complement, which cannot overflow."""
     check_null(null)
-    calibration, scores = floats.comparable(calibration, scores)
+    calibration, scores = ranks.comparable(calibration, scores)
     if null == "nonmember":
         return calibration, scores
     if jnp.issubdtype(scores.dtype, jnp.inexact):

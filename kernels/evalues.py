@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, floats, lattice, platforms, ranks, stepup, stepup_parts
+from tdd.kernels import conformal, lattice, platforms, ranks, stepup, stepup_parts
 
 __all__ = ["EStepUp", "UnitEValues", "average", "closed_e_bh", "conformal_e_values", "e_bh", "unit_e_values"]
 
@@ -61,7 +61,7 @@ def e_bh(
     Cost: a few passes over m; `adjusted` sorts.
     References: Wang & Ramdas (2022), definition 1 and theorem 2; Xu & Ramdas (2023) for the randomisation.
     """
-    e_values = floats.at_least_single(e_values)
+    e_values = ranks.at_least_single(e_values)
     inverse = jnp.where(e_values >= 0, 1 / e_values, jnp.nan)
     if uniform is not None:
         inverse = jnp.where(jnp.isinf(inverse), inverse, inverse * uniform.astype(inverse.dtype))
@@ -124,7 +124,7 @@ def average(e_values: jax.Array) -> jax.Array:
     num_rows = e_values.shape[0]
     if num_rows == 0:
         raise ValueError("e_values has no row to average: its shape must be [K, m] with K at least 1")
-    e_values = floats.at_least_single(e_values)
+    e_values = ranks.at_least_single(e_values)
 
     def add(state: tuple[jax.Array, jax.Array], row: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
         total, lost = state
@@ -178,7 +178,7 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
     """
     exact = lattice.as_level(alpha)
     level = jnp.asarray(exact.value)
-    values = floats.at_least_single(e_values)
+    values = ranks.at_least_single(e_values)
     dtype, size = values.dtype, values.shape[0]
     valid = values >= 0 if mask is None else mask & (values >= 0)
     m = jnp.sum(valid, dtype=jnp.int32)
@@ -266,7 +266,7 @@ def unit_e_values(
     if jnp.issubdtype(pooled.dtype, jnp.integer):
         last, turned = jnp.iinfo(pooled.dtype).max, ~pooled  # no float holds all integers
     else:
-        pooled = floats.at_least_single(pooled)
+        pooled = ranks.at_least_single(pooled)
         last, turned = jnp.inf, -pooled
     pooled = jnp.where(jnp.concatenate([calibrates, tested]), pooled if null == "nonmember" else turned, last)
     unit = jnp.concatenate([jnp.full(n, -1, jnp.int32), units.astype(jnp.int32)])

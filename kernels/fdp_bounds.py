@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import floats, lattice, platforms, ranks
+from tdd.kernels import lattice, platforms, ranks
 
 __all__ = ["DkwBounds", "FdpBounds", "Template", "bounds", "calibrate", "dkw", "dkw_offset", "of_set"]
 
@@ -232,7 +232,7 @@ def dkw(
     Cost: a sort of m.
     References: Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026) for the interpolation.
     """
-    values = floats.at_least_single(p_values)
+    values = ranks.at_least_single(p_values)
     cuts = thresholds.astype(values.dtype)
     valid = ranks.real(values, mask)
     m = jnp.sum(valid, dtype=jnp.int32)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import evalues, floats, lattice, platforms, ranks, stepup_parts
+from tdd.kernels import evalues, lattice, platforms, ranks, stepup_parts
 
 __all__ = [
     "KnockoffBound",
@@ -270,7 +270,7 @@ def path(w: jax.Array, *, mask: jax.Array | None = None) -> Path:
     size = w.shape[0]
     valid = ranks.real(w, mask)
     if jnp.issubdtype(w.dtype, jnp.inexact):
-        w = floats.at_least_single(w)
+        w = ranks.at_least_single(w)
         unsigned = jnp.uint64 if w.dtype.itemsize == 8 else jnp.uint32
         bits = jax.lax.bitcast_convert_type(w, unsigned)
         negative = bits >> (8 * w.dtype.itemsize - 1) == 1
@@ -325,7 +325,7 @@ def _copies(original: jax.Array, knockoffs: jax.Array) -> tuple[jax.Array, jax.A
     """[n, 1] and [n, k] scores of one floating type."""
     if knockoffs.shape[1] == 0:
         raise ValueError("knockoffs has no column: its shape must be [n, k] with k at least 1")
-    dtype = floats.common(original.dtype, knockoffs.dtype, jnp.float32)
+    dtype = ranks.common(original.dtype, knockoffs.dtype, jnp.float32)
     return original.astype(dtype)[:, None], knockoffs.astype(dtype)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import floats, ranks
+from tdd.kernels import ranks
 from tdd.kernels.majorant import concave_majorant
 
 __all__ = ["LocalFdr", "local_fdr"]
@@ -47,7 +47,7 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
     References: Grenander (1956); Efron et al. (2001); Strimmer (2008); Soloff, Xiang & Fithian (2024), "The edge of
     discovery: controlling the local false discovery rate at the margin", theorem 1.
     """
-    values = floats.at_least_single(p_values)
+    values = ranks.at_least_single(p_values)
     valid = ranks.real(values, mask)
     size, dtype = values.shape[0], values.dtype
     pi0 = jnp.asarray(null_proportion, dtype)

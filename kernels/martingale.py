@@ -32,7 +32,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import floats
+from tdd.kernels import ranks
 
 __all__ = [
     "BETS",
@@ -119,7 +119,7 @@ def conformal_martingale(log_p_values: jax.Array, *, bet: Bet, mask: jax.Array |
     Raises ValueError: unknown `bet`.
     Cost: O(T); "mixture" takes 96 exponentials a step, "any_start" 24.
     """
-    log_p = floats.at_least_single(log_p_values)
+    log_p = ranks.at_least_single(log_p_values)
     real = jnp.ones(log_p.shape, bool) if mask is None else mask
     return jax.lax.scan(lambda state, item: advance(state, *item), start(bet, dtype=log_p.dtype), (log_p, real))[1]
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import floats, lattice, ranks
+from tdd.kernels import lattice, ranks
 
 __all__ = [
     "Decision",
@@ -207,7 +207,7 @@ def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]
     Cost: O(1), for "lord_plus_plus" and "saffron" O(H).
     """
     value = jnp.asarray(value)
-    value = value.astype(floats.common(value.dtype, state.levels.dtype))
+    value = value.astype(ranks.common(value.dtype, state.levels.dtype))
     real = mask & ~jnp.isnan(value)
     if state.method == "e_lond":
         value = jnp.where(value > 0, 1 / value, jnp.inf)
@@ -245,7 +245,7 @@ def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
 
 def _decided(method: Method, values: jax.Array, alpha: Any, mask: jax.Array | None, **options: Any) -> Online:
     """Decide one after the other, in at least single precision."""
-    values = floats.at_least_single(values)
+    values = ranks.at_least_single(values)
     valid = ranks.real(values, mask)
     state = start(method, alpha, horizon=max(values.shape[0], 1), dtype=values.dtype, **options)
     _, (reject, levels) = jax.lax.scan(lambda s, item: decide(s, *item), state, (values, valid))

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import combine, conformal, floats, ranks
+from tdd.kernels import combine, conformal, ranks
 from tdd.kernels.conformal import ConformalRanks
 
 __all__ = ["RULES", "Pool", "PooledRanks", "pool", "rank"]
@@ -65,7 +65,7 @@ def pool(
     Cost: a sort of n and one of m as integers, and two binary searches an item.
     """
     conformal.check_null(null)
-    calibration, scores = floats.comparable(calibration, scores)
+    calibration, scores = ranks.comparable(calibration, scores)
     calibration_keys, calibration_real = ranks.order_keys(calibration, calibration_mask)
     test_keys, test_real = ranks.order_keys(scores, mask)
     n, m = (jnp.sum(real, dtype=jnp.int32) for real in (calibration_real, test_real))

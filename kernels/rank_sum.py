@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import floats
 from tdd.kernels.permutation import tie_tolerance
+from tdd.kernels.ranks import comparable
 
 __all__ = ["RankSum", "log_survival", "rank_sum", "shard_ranks"]
 
@@ -94,7 +94,7 @@ def shard_ranks(
 
     Arguments as `rank_sum`.
     """
-    canonical, shuffled = floats.comparable(canonical, shuffled)
+    canonical, shuffled = comparable(canonical, shuffled)
     if shuffled.shape[1] == 0:
         raise ValueError("shuffled has no column: at least one shuffle a shard is needed")
     largest = jnp.maximum(jnp.abs(canonical), jnp.max(jnp.abs(shuffled), axis=1))

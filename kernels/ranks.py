@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import floats, platforms
+from tdd.kernels import platforms
 
-__all__ = ["Counts", "counts", "finder", "order_keys", "scores_of_keys"]
+__all__ = ["Counts", "at_least_single", "common", "comparable", "counts", "finder", "order_keys", "scores_of_keys"]
 
 
 class Positions(NamedTuple):
@@ -58,11 +58,28 @@ def positions(
     calibration: jax.Array, scores: jax.Array, calibration_mask: jax.Array | None, mask: jax.Array | None
 ) -> Positions:
     """`counts` before the difference: who needs one of the two numbers pays for one search on a GPU."""
-    calibration, scores = floats.comparable(calibration, scores)
+    calibration, scores = comparable(calibration, scores)
     keys, is_real = order_keys(calibration, calibration_mask)
     queries, valid = order_keys(scores, mask)
     total = jnp.sum(is_real, dtype=jnp.int32)
     return Positions(*finder(keys, total)(queries), total, valid)
+
+
+def common(*values: Any) -> Any:
+    """The type that JAX's standard rules promote these arrays, scalars and types to; strict promotion refuses most."""
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.result_type(*values)
+
+
+def at_least_single(values: jax.Array) -> jax.Array:
+    """The values, half precision and integers as float32, and double precision as it is."""
+    return values.astype(common(values.dtype, jnp.float32))
+
+
+def comparable(*samples: jax.Array) -> tuple[jax.Array, ...]:
+    """The samples in one type: neither the keys of different types (`order_keys`) nor their ~x are comparable."""
+    arrays = [jnp.asarray(sample) for sample in samples]
+    return tuple(array.astype(common(*arrays)) for array in arrays)
 
 
 def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
@@ -76,7 +93,7 @@ def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Ar
     is_real = real(scores, mask)
     keys = scores
     if jnp.issubdtype(scores.dtype, jnp.inexact):
-        wide = floats.common(scores.dtype, jnp.float32)
+        wide = common(scores.dtype, jnp.float32)
         kind = jnp.int64 if wide == jnp.float64 else jnp.int32
         bits = jax.lax.bitcast_convert_type(scores.astype(wide), kind)
         bits = jnp.where(bits == jnp.iinfo(kind).min, 0, bits)  # -0; compared as a float, a subnormal number is 0 too
@@ -89,7 +106,7 @@ def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:
     if not jnp.issubdtype(dtype, jnp.inexact):
         return keys.astype(dtype)
     bits = jnp.where(keys < 0, keys ^ jnp.iinfo(keys.dtype).max, keys)
-    return jax.lax.bitcast_convert_type(bits, floats.common(dtype, jnp.float32)).astype(dtype)
+    return jax.lax.bitcast_convert_type(bits, common(dtype, jnp.float32)).astype(dtype)
 
 
 def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:

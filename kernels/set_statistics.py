@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import floats
+from tdd.kernels import ranks
 
 __all__ = ["STATISTICS", "labellings", "set_statistics"]
 
@@ -90,7 +90,7 @@ def set_statistics(
 
 def _residuals(scores: jax.Array, baseline: jax.Array | None, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
     """[N] what is ranked, and [N] bool which items are."""
-    scores = floats.at_least_single(scores)
+    scores = ranks.at_least_single(scores)
     real = jnp.isfinite(scores) if mask is None else jnp.isfinite(scores) & mask
     if baseline is None:
         return scores, real

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import floats, lattice, platforms, ranks
+from tdd.kernels import lattice, platforms, ranks
 
 __all__ = [
     "StepUp",
@@ -43,7 +43,7 @@ class StepUp(NamedTuple):
 
 def items(p_values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
     """p-values in at least single precision with masked items at +inf, the mask, and m."""
-    p_values = floats.at_least_single(p_values)
+    p_values = ranks.at_least_single(p_values)
     valid = ranks.real(p_values, mask)
     return jnp.where(valid, p_values, jnp.inf), valid, jnp.sum(valid, dtype=jnp.int32)
 

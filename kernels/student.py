@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import floats, ranks
+from tdd.kernels import ranks
 
 __all__ = ["OneSample", "log_sf", "one_sample", "sf"]
 
@@ -107,7 +107,7 @@ def one_sample(values: jax.Array, *, mask: jax.Array | None = None, noise: Any =
 
 def _tail(t: Any, df: Any) -> tuple[jax.Array, jax.Array]:
     """P(T >= t) and its logarithm."""
-    dtype = floats.common(floats.common(t, df), jnp.float32)
+    dtype = ranks.common(ranks.common(t, df), jnp.float32)
     t, df = jnp.broadcast_arrays(jnp.asarray(t, dtype), jnp.asarray(df, dtype))
     inner = jnp.abs(t) <= 1
     middle, log_tail = 0.5 - _centre(t, df), _log_tail(t, df)

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, floats, lattice, platforms, ranks, stepup
+from tdd.kernels import conformal, lattice, platforms, ranks, stepup
 
 __all__ = ["PRUNES", "WeightedStep", "effective_sample_size", "p_values", "selection"]
 
@@ -286,6 +286,6 @@ def _critical(level: lattice.Level, dtype: Any) -> jax.Array:
 def _clean(weights: jax.Array, real: jax.Array, spread: bool) -> jax.Array:
     """Weights as floats, 0 for masked items, NaN for bad ones (`spread`: for all as soon as one is bad)."""
     weights = jnp.asarray(weights)
-    weights = floats.at_least_single(weights)
+    weights = ranks.at_least_single(weights)
     bad = real & ~((weights >= 0) & (weights < jnp.inf))
     return jnp.where(jnp.any(bad) if spread else bad, jnp.nan, jnp.where(real, weights, 0))

@@ -121,6 +121,8 @@ def run_version_test(
         table = load_text_columns(documents, text_field=text_field, format=format, **fields)
     except InputError as error:
         said = str(error).replace("label_field", "published_field").replace("group_field", "document_field")
+        said = said.replace("the label at", "the published field at").replace("group column", "document field")
+        said = said.replace("(member) or 0 (non-member)", "(published) or 0 (not)")
         raise InputError(said) from None
     names, places = _places(table.groups, table.texts.labels)
     start = start_test(_VERSIONS, model, table.texts, score, test, alpha, seed, out, options, [*table.groups])

@@ -149,6 +149,12 @@ def rows(*published):
         (rows(("a", 1), ("b", 1)), {}, "no document has a private version"),
         (rows(("a", 1), ("a", 0)), {"document_field": "doc"}, "no field document_field='doc'"),
         (rows(("a", 1), ("a", 0)), {"tset": "t"}, "no option 'tset'"),
+        (
+            rows(("a", 1), ("a", 2)),
+            {},
+            r"at index 1 must be 1 \(published\) or 0 \(not\), not 2",
+        ),
+        (rows(("a", 1), (None, 0)), {}, "document field 'document' is empty at index 1"),
         (rows(("a", 1), ("a", 0)), {"alpha": 2}, "alpha"),
         (rows(("a", 1), ("a", 0)), {"test": "permutation"}, "test must be one of"),
     ],

@@ -197,14 +197,18 @@ def test_double_precision(entry):
     assert_same(found, entry.reference(**arrays), entry, arrays, dtype=dtype, both=True)
 
 
-@every_entry
+def floats_of(entry):
+    return [name for name, x in arrays_of(entry, 5).items() if x.dtype.kind == "f"]
+
+
+@entries(lambda entry: len(floats_of(entry)) > 1 and not entry.kernel.startswith("grad_norm"))
 @pytest.mark.slow("grid")
 def test_mixed_precision(entry):
-    """Arrays in single precision beside others in double give what all of them give in double."""
-    arrays = arrays_of(entry, 5)
-    floats = [name for name, x in arrays.items() if x.dtype.kind == "f"]
-    if len(floats) < 2 or entry.kernel.startswith("grad_norm"):
-        pytest.skip("one array of floats, or cotangents, which have the type of the outputs")
+    """Arrays in single precision beside others in double give what all of them give in double.
+
+    Cotangents, which the entries of gradients have, are of the type of the outputs.
+    """
+    arrays, floats = arrays_of(entry, 5), floats_of(entry)
     with jax.enable_x64(True):
         double = registry.to_device({n: x.astype(np.float64) if n in floats else x for n, x in arrays.items()})
         program = jax.jit(lambda arrays: entry.call(**arrays))

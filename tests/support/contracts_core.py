@@ -414,9 +414,9 @@ ENTRIES = [
 
 ELSEWHERE = {
     "fill_down.fill_down": "fills tables by a function that it is given; tests/kernels/test_resample.py",
-    "floats.common": "no arithmetic; test_double_precision, under strict promotion",
-    "floats.at_least_single": "no arithmetic; test_double_precision, under strict promotion",
-    "floats.comparable": "no arithmetic; test_mixed_precision",
+    "ranks.common": "no arithmetic; test_double_precision, under strict promotion",
+    "ranks.at_least_single": "no arithmetic; test_double_precision, under strict promotion",
+    "ranks.comparable": "no arithmetic; test_mixed_precision",
     "platforms.fused_on": "no arithmetic; tests/portability/test_lowering.py",
     "platforms.fast_products": "no arithmetic; tests/portability/test_lowering.py",
     "platforms.full_precision": "no arithmetic; tests/portability/test_lowering.py",
