@@ -48,15 +48,15 @@ def load_texts(
     """Read and check texts.
 
     Args:
-      source: a path or a Python object. Paths: .jsonl (one object or string a line), .json (an array of objects or
-        of strings, or lists as columns), .csv and .tsv (with a header), .parquet, .arrow, .txt (one text a line), the
-        text formats also as .gz and .zst, logs of inspect_ai (.eval, .json: the items), or a folder: of .txt files
-        (one text a file, searched recursively, the relative path its id, line ends at its end removed), of shards of
-        one format, or what `datasets` saved (`save_to_disk`). Several paths, whose rows are read one below the other:
-        a pattern ("data/*.parquet"), or a list of paths, as strings where all of these are files that are there.
-        Objects: a list of strings or of dicts, a dict of columns, a pandas or polars Series or DataFrame (whose
-        index is a field where it has a name), a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array
-        of strings. A `Texts` is returned as it is.
+      source: a path or a Python object. Paths: .jsonl (one object or string a line), .json (an array of objects or of
+        strings, lists as columns, or one object with a text), .csv and .tsv (with a header; a .tsv quoted as CSV, or
+        not at all, as GLUE's), .parquet, .arrow, .txt (one text a line), the text formats also as .gz and .zst, logs of
+        inspect_ai (.eval, .json: the items), or a folder: of .txt files (one text a file, searched recursively, the
+        relative path its id, line ends at its end removed), of shards of one format, or what `datasets` saved
+        (`save_to_disk`). Several paths, whose rows are read one below the other: a pattern ("data/*.parquet"), or a
+        list of paths, as strings where all of these are files that are there. Objects: a list of strings or of dicts, a
+        dict of columns, a pandas or polars Series or DataFrame (whose index is a field where it has a name), a pyarrow
+        Table or array, a `datasets` Dataset or column, a NumPy array of strings. A `Texts` is returned as it is.
       text_field: field with the text. By default "text", or the only one of
         `tdd.texts.rows.COMMON_TEXT_FIELDS` that is there; the choice is then a warning and part of `source`.
       id_field: field with unique identifiers (strings or whole numbers). Without it: the field "id" where
