@@ -66,9 +66,12 @@ def positions(
 
 
 def common(*values: Any) -> Any:
-    """The type that JAX's standard rules promote these arrays, scalars and types to; strict promotion refuses most."""
+    """The type that JAX's standard rules promote these arrays, scalars and types to; strict promotion refuses most.
+
+    An array counts with its type, though it be a weak one.
+    """
     with jax.numpy_dtype_promotion("standard"):
-        return jnp.result_type(*values)
+        return jnp.result_type(*(getattr(value, "dtype", value) for value in values))
 
 
 def at_least_single(values: jax.Array) -> jax.Array:

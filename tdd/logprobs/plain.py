@@ -108,8 +108,9 @@ def _request_sums(place: str, name: str, row: Mapping[str, Any]) -> tuple[list[f
     asked, half = [parts[-1] for parts in texts], len(texts) // 2
     contexts = [parts[0] if len(parts) > 1 else None for parts in texts]
     choices, again = ([text.strip() for text in part] for part in (asked[:half], asked[half:]))
-    without = {*contexts[half:]} == {""} or (len({*contexts[half:]}) == 1 and len({*choices}) > 1)
-    if half and choices == again and without and contexts[-1] is not None and contexts[-1] not in contexts[:half]:
+    last = contexts[-1]  # what stands for none is the end of the context: "Answer:"
+    alone = last is not None and {*contexts[half:]} == {last} and all((c or "").endswith(last) for c in contexts[:half])
+    if half and choices == again and alone and (last == "" or (len({*choices}) > 1 and last not in contexts[:half])):
         return sums[:half], asked[:half]
     return sums, asked
 

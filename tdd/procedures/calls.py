@@ -173,7 +173,11 @@ def at_common_size(run: Callable[[Any, Any], _T], sample: Any, mask: Any, *other
         return result
 
     def cut(leaf: Any) -> Any:
-        return jax.device_put(np.asarray(leaf)[:number]) if leaf.ndim and leaf.shape[0] == size else leaf
+        if not leaf.ndim or leaf.shape[0] != size:
+            return leaf
+        if isinstance(leaf, Tracer) or len(leaf.sharding.device_set) > 1:
+            return leaf[:number]
+        return jax.device_put(np.asarray(leaf)[:number], leaf.sharding if leaf.committed else None)
 
     return jax.tree.map(cut, result)
 
@@ -237,8 +241,8 @@ def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list
         np.ones(np.shape(sample), bool) if mask is None else mask for sample, mask in zip(samples, masks, strict=True)
     ]
     if not all(isinstance(sample, np.ndarray) for sample in samples):
-        for sample in samples:
-            _check_held(sample)
+        for sample, mask in zip(samples, filled, strict=True):
+            _check_held(sample, mask)
         plain = [jnp.asarray(sample) for sample in samples]
         if len({sample.dtype for sample in plain}) > 1:
             common = functools.reduce(jnp.promote_types, [sample.dtype for sample in plain])
@@ -258,9 +262,14 @@ def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list
 
 def in_numpy(samples: Sequence[Any], *others: Any) -> Sequence[Any]:
     """Return samples of several types as NumPy arrays, where no array is traced: JAX's types of 32 bits do not hold
-    what NumPy's of 64 do, nor its floats all integers."""
+    what NumPy's of 64 do, nor its floats all integers. Floats that its own hold stay where they are."""
     given = [sample for sample in samples if sample is not None]
-    if len({(type(sample), sample.dtype) for sample in given}) < 2 or tracing(*given, *others):
+    types = {sample.dtype for sample in given}
+    widest = jnp.result_type(float).itemsize
+    held = all(jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize <= widest for dtype in types)
+    if held or (len(types) == 1 and max(dtype.itemsize for dtype in types) <= widest) or tracing(*given, *others):
+        return samples
+    if all(isinstance(sample, np.ndarray) for sample in given):
         return samples
     if not all(isinstance(sample, np.ndarray) or sample.is_fully_addressable for sample in given):
         return samples
@@ -272,9 +281,13 @@ def _plain(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
-def _check_held(sample: Any) -> None:
+def _check_held(sample: Any, mask: Any) -> None:
     """Check that NumPy integers beside traced arrays fit into JAX's widest type."""
-    if isinstance(sample, np.ndarray) and sample.dtype.kind in "iu" and sample.size:
+    if not isinstance(sample, np.ndarray) or sample.dtype.kind not in "iu":
+        return
+    if isinstance(mask, np.ndarray):
+        sample = sample[mask]
+    if sample.size:
         widest = np.iinfo(jnp.result_type(int))
         if sample.min() < widest.min or sample.max() > widest.max:
             raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import types
@@ -142,11 +143,12 @@ def encode_pass(
 
 def _say_unknown(tokenizer: Any, tokens: Sequence[Any], name: str) -> None:
     """Log it if the tokenizer does not know a tenth of the tokens: it may be that of another model."""
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    if unknown is None or unknown in (
-        getattr(tokenizer, "eos_token_id", None),
-        getattr(tokenizer, "bos_token_id", None),
-    ):
+    special: dict[str, Any] = {}
+    for other in ("unk", "eos", "bos"):
+        with contextlib.suppress(Exception):  # attributes of a user's own tokenizer may be properties that fail
+            special[other] = np.ravel(getattr(tokenizer, f"{other}_token_id")).tolist()
+    unknown = special.pop("unk", [None])[0]
+    if not isinstance(unknown, int) or any(unknown in ids for ids in special.values()):
         return
     counts = [np.count_nonzero(np.asarray(ids) == unknown) for ids in tokens]
     if 10 * sum(counts) >= (total := sum(map(len, tokens))) > 0:

@@ -30,6 +30,8 @@ from tdd.validate.files import check_fetched, parse_json
 _logger = logging.getLogger("tdd")
 _FIELD_LIMIT = threading.Lock()
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_OF_AN_ANSWER = ("choices", "details", "meta_info", "prompt_logprobs")
+"""Fields of the answer of a server, which is one record (`tdd.logprobs` has the layouts)."""
 _OF_TABLES = ("xls", "xlsx", "ods", "dta", "sav", "sas7bdat", "rds", "rdata", "pkl", "pickle", "npy", "npz", "h5")
 
 
@@ -131,10 +133,10 @@ def _rows_of_value(source: str, value: Any) -> Rows:
         from tdd.texts.inspect_logs import rows_of_log
 
         return rows_of_log(source, value)
+    if isinstance(value, dict) and len(value) == 1 and not _is_one_record(value):  # {"data": [...]}
+        (value,) = value.values()
     if isinstance(value, dict) and _is_one_record(value):
         value = [value]
-    if isinstance(value, dict) and len(value) == 1:  # {"data": [...]}
-        (value,) = value.values()
     if isinstance(value, dict) and value and all(isinstance(column, list) for column in value.values()):
         return _rows_of_lists(source, value)
     if isinstance(value, dict) and value.keys().isdisjoint(("id", "text", *COMMON_TEXT_FIELDS)):  # {"version", "data"}
@@ -151,22 +153,22 @@ def _rows_of_value(source: str, value: Any) -> Rows:
 
 
 def _is_one_record(value: Mapping[str, Any]) -> bool:
-    """Whether an object is the answer of a server (`tdd.logprobs` has the layouts), or a text with what belongs to it.
-
-    The lists of an answer have one entry a choice or token; a column of answers has one list or object each.
-    """
-    first = {
-        name: next((entry for entry in held if entry is not None), None)
-        for name, held in value.items()
-        if isinstance(held, list)
-    }
-    choice, entry = first.get("choices"), first.get("prompt_logprobs")
-    if isinstance(choice, dict) and (len(value) > 1 or "logprobs" in choice):
+    """Whether an object is the answer of a server, or a text with what belongs to it, and no table of columns."""
+    lists = [held for held in value.values() if isinstance(held, list)]
+    if len(lists) == len(value) > 1 and len({*map(len, lists)}) == 1:
+        return False
+    if len(value) > 1 and not value.keys().isdisjoint(_OF_AN_ANSWER):
         return True
-    if isinstance(entry, (dict, int, float)) or any(isinstance(value.get(x), dict) for x in ("details", "meta_info")):
-        return True
+    if len(value) == 1:
+        ((name, held),) = value.items()
+        entries = held if isinstance(held, list) else []
+        if name == "choices":
+            return any(isinstance(entry, dict) and "logprobs" in entry for entry in entries)
+        if name == "prompt_logprobs":
+            return bool(entries) and not any(isinstance(entry, list) for entry in entries)
+        return name in ("details", "meta_info") and isinstance(held, dict)
     named = any(isinstance(value.get(name), str) for name in ("text", *COMMON_TEXT_FIELDS))
-    return named and not any(isinstance(entry, dict) for entry in first.values())
+    return named and not any(held and isinstance(held[0], dict) for held in lists)
 
 
 def _element(index: int) -> str:
@@ -203,31 +205,30 @@ def _rows_of_lines(source: str, columns: Mapping[str, StringColumn]) -> Rows:
 
 def _read_tsv(source: str, content: str) -> Rows:
     """A table with tabs, in the quoting of CSV or without any, where a quotation mark is a character like others."""
-    lines = [line.rstrip("\r\n") for line in plain_csv.lines(content) if line.strip("\r\n")]
-    tabs = {line.count("\t") for line in lines}
-    quoted = '"' in content and (len(tabs) > 1 or tabs == {0} or _is_quoted([line.split("\t") for line in lines]))
-    if not quoted and any(line.startswith('"') or '\t"' in line for line in lines):
+    unquoted = (content.startswith('"') or '\n"' in content or '\t"' in content) and not _is_quoted(source, content)
+    if unquoted:
         _logger.warning("%s: quotation marks are read as characters, for they do not quote as in CSV", source)
-    return _read_csv(source, content, "\t", csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+    return _read_csv(source, content, "\t", csv.QUOTE_NONE if unquoted else csv.QUOTE_MINIMAL)
 
 
-def _is_quoted(table: Sequence[Sequence[str]]) -> bool:
-    """Whether a table with a row a line is in the quoting of CSV.
+def _is_quoted(source: str, content: str) -> bool:
+    """Whether a table with tabs is in the quoting of CSV.
 
-    It is where the header is quoted. Else it is not where a field opens a quotation that it does not close, nor where
-    no field would have needed it: writers quote a field that has a quotation mark, all fields of a column, or (Excel)
-    every field that has a comma.
+    It is not where every line has the fields of the first one and a field opens a quotation that it does not close:
+    unless the reader of CSV accepts the file, and as lines some of its fields are empty.
     """
-    if any(field.startswith('"') for field in table[0]):
+    lines = [line.rstrip("\r\n") for line in plain_csv.lines(content) if line.strip("\r\n")]
+    num_tabs = lines[0].count("\t")
+    if num_tabs == 0 or lines[0].startswith('"') or any(line.count("\t") != num_tabs for line in lines):
         return True
-    marked = [field for row in table for field in row if field.startswith('"')]
-    if not marked or not all(map(_QUOTED.fullmatch, marked)):
+    marked = (line.split("\t") for line in lines if line.startswith('"') or '\t"' in line)
+    if all(_QUOTED.fullmatch(field) for fields in marked for field in fields if field.startswith('"')):
+        return True
+    if not any(line.startswith("\t") or line.endswith("\t") or "\t\t" in line for line in lines):
         return False
-    if any('"' in field[1:-1] for field in marked):
-        return True
-    commas = [field for row in table for field in row if "," in field]
-    columns = zip(*table[1:], strict=True)
-    return sorted(commas) == sorted(marked) or any(all(field[:1] == '"' for field in column) for column in columns)
+    with contextlib.suppress(InputError):
+        return _read_csv(source, content, "\t").num_rows > 0
+    return False
 
 
 def _read_csv(source: str, content: str, delimiter: str = ",", quoting: Literal[0, 3] = csv.QUOTE_MINIMAL) -> Rows:

@@ -97,6 +97,8 @@ def test_samples_of_different_types_are_compared_as_numbers():
     alike = pooled_ranks.pool(*(jnp.asarray(x, jnp.float32) for x in (calibration, scores)), null="nonmember")
     chex.assert_trees_all_equal(mixed, alike)
     assert list(mixed.alone) == [1, 3, 5]
+    weak = pooled_ranks.pool(jnp.full(3, 1.001), jnp.array([1.0], jnp.bfloat16), null="nonmember")
+    assert list(weak.alone) == [1]  # a weak type is not rounded to a strong one
 
 
 def test_the_ends_of_the_number_line():

@@ -374,11 +374,17 @@ def test_choices_asked_again_without_the_context_are_left_out(alone, blank):
     assert (np.asarray(found.choices).tolist(), found.sums.tolist()) == ([[-2.0, -1.0]], [-1.0])
 
 
+def test_a_second_half_without_any_context_is_left_out_where_the_first_has_none():
+    found = read([choices([""] * 4, list("abab"), [-1, -2, -3, -4], "0")])
+    assert np.asarray(found.choices).tolist() == [[-1.0, -2.0]]
+
+
 def test_contexts_that_differ_are_no_second_half():
     """One context a choice, and the same end."""
     contexts = ["Ann saw Eve, because Ann", "Ann saw Eve, because Eve"]
     assert np.asarray(read([choices(contexts, [" came."] * 2, [-2, -1])]).choices).tolist() == [[-2.0, -1.0]]
     assert len(read([choices([*contexts, *contexts], list("abab"), [-2, -1, -3, -4])]).choices[0]) == 4
+    assert len(read([choices(["c1", "c1", "c2", "c2"], list("abab"), [-2, -1, -3, -4], "3", acc=0)]).choices[0]) == 4
 
 
 @pytest.mark.parametrize("accuracy", [0.3, 0.999])

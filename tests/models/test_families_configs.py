@@ -116,6 +116,7 @@ def test_keys_that_nothing_reads(tmp_path, model_type, caplog):
 def test_the_class_that_was_saved_has_a_head_for_tokens(tmp_path, caplog):
     config = OF_FAMILY["llama"]
     assert spec_of(tmp_path, {**config, "architectures": ["LlamaForCausalLM"]}) == spec_of(tmp_path, config)
+    spec_of(tmp_path, {**OF_FAMILY["gpt2"], "architectures": ["GPT2LMHeadModel"]})
     assert "without a head" not in caplog.text
     for _ in range(2):
         assert spec_of(tmp_path, {**config, "architectures": ["LlamaModel"]}) == spec_of(tmp_path, config)

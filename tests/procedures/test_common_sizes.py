@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tdd
+from tdd.kernels import lattice
 from tdd.procedures.calls import common_size
 
 LONG = pytest.mark.slow("long")
@@ -243,3 +244,14 @@ def test_arrays_of_numpy_and_jax_go_together(dtype):
     assert host.num_selected > 0
     for mixed in ((jax.device_put(own), test), (own, jax.device_put(test))):
         np.testing.assert_array_equal(tdd.ptdi(*mixed, alpha=0.3).selected, host.selected)
+
+
+def test_cut_results_stay_on_their_device_and_in_their_trace():
+    _, test = samples(70, 90)
+    p = np.nan_to_num(np.asarray(test)) ** 2 / 100
+    by_level = jax.vmap(lambda level: tdd.lond(p, lattice.as_level(level)).reject)(jnp.array([0.05, 0.1]))
+    np.testing.assert_array_equal(by_level[1], tdd.lond(p, 0.1).reject)
+    if len(jax.devices()) > 1:
+        there = jax.device_put(np.ones(90, bool), jax.devices()[1])
+        for leaf in jax.tree.leaves(tdd.e_bh(np.exp(-3 * test), 0.2, mask=there)):
+            assert leaf.devices() == {jax.devices()[1]}

@@ -2,6 +2,7 @@
 
 import json
 import re
+import types
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from word_tokenizer import word_tokenizer
 import tdd
 from tdd.lab.tokens import END_OF_TEXT, train_tokenizer
 from tdd.models.configuration import read_tokenizer
-from tdd.scoring import tokenise
+from tdd.scoring import inputs, tokenise
 from tdd.scoring.buckets import bucket_lengths, plan
 from tdd.scoring.tokenise import encode, prepends_bos, token_ids, windows
 from tdd.validate import InputError
@@ -337,3 +338,21 @@ def test_a_tokenizer_that_does_not_know_the_words_is_named(caplog):
     assert "unknown token" not in caplog.text
     tdd.score(model, [*known, "words of another model " * 40], "loss")
     assert re.search(r"\d\d% of the tokens in the text pass are the unknown token, in 1 of 10 texts: is", caplog.text)
+
+
+@pytest.mark.parametrize(
+    "special", [{"unk": 3, "eos": [0, 3]}, {"unk": np.int64(3), "eos": np.array([3, 5])}, {"unk": None}, {}]
+)
+def test_what_stands_for_another_end_is_no_unknown_token(special, caplog):
+    tokenizer = types.SimpleNamespace(**{f"{name}_token_id": value for name, value in special.items()})
+    inputs._say_unknown(tokenizer, [[3, 3, 3]], "text")
+    assert not caplog.text
+
+
+def test_attributes_of_a_tokenizer_that_fail_stop_nothing(caplog):
+    class Failing:
+        unk_token_id = property(lambda self: 1 / 0)
+
+    inputs._say_unknown(Failing(), [[3, 3, 3]], "text")
+    inputs._say_unknown(types.SimpleNamespace(unk_token_id=3), [[3, 3, 3], [1]], "text")
+    assert "75% of the tokens in the text pass are the unknown token, in 1 of 2 texts" in caplog.text

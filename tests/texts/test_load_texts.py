@@ -78,6 +78,8 @@ def test_an_object_that_holds_the_array(tmp_path):
         ("a.json", '{"version": "1.1", "data": [{"text": "a"}, {"text": "b"}]}'),
         ("a.json", '{"text": ["a", "b"], "choices": [["x", "y"], ["z"]]}'),
         ("a.json", '{"choices": [{"text": "a"}, {"text": "b"}]}'),
+        ("a.json", '{"text": ["a", "b"], "choices": [{"text": ["x", "y"]}, {"text": ["z"]}]}'),
+        ("a.json", '{"text": ["a", "b"], "prompt_logprobs": [-1.5, -2.5]}'),
         ("a.csv", "sep=,\ntext\na\nb\n"),
         ("a.csv", "text,,\na,, \nb,,\n"),
         ("a.tsv", "id\ttext\n1\ta\n2\tb\n".encode("utf-16")),
@@ -91,14 +93,13 @@ def test_what_other_programs_write_is_read(tmp_path, name, content):
     ("content", "texts"),
     [
         ('"Stop, he said.\t1\nI will not"\t0\nno marks\t1\n', ('"Stop, he said.', 'I will not"', "no marks")),
-        ('"I would, like"\t1\nI, not\t0\n', ('"I would, like"', "I, not")),
-        ('"I would, like"\t1\nI not\t0\n', ("I would, like", "I not")),
-        ('"He said ""hi"""\t1\nI, not\t0\n', ('He said "hi"', "I, not")),
-        ('"a"\t1\n"b, c"\t0\n', ("a", "b, c")),
+        ('"I would, like"\t1\nI, not\t0\n', ("I would, like", "I, not")),
+        ('"He said ""hi"""\t1\n"I, not"\t0\n', ('He said "hi"', "I, not")),
+        ('"def f(x):\n\treturn x"\t1\n"\tpass\n"\t2\n', ("def f(x):\n\treturn x", "\tpass\n")),
         ('"two\nlines"\t1\nI, not\t0\n', ("two\nlines", "I, not")),
         ('say "hi" now\t1\n', ('say "hi" now',)),
     ],
-    ids=["never closed", "never needed", "commas", "marks", "column", "lines", "inside"],
+    ids=["never closed", "closed", "marks", "tabs and lines", "lines", "inside"],
 )  # fmt: skip
 def test_quotation_marks_of_a_tsv(tmp_path, content, texts):
     """GLUE's tables have no quoting, those of CSV's writers do."""

@@ -139,7 +139,7 @@ def _check_head(config: Mapping[str, Any], where: str) -> None:
                 f"{where} names {name}, which gives no probabilities of tokens; if its weights are those of a language "
                 "model all the same, name the class of that in architectures"
             )
-        if name.endswith("Model"):
+        if name.endswith("Model") and "Head" not in name:
             _log_without_head(where, name)
 
 
