@@ -62,7 +62,7 @@ def measured() -> str:
 
 def speed() -> str:
     """What the first page says of speed."""
-    return score_tables.speed(_load("bench"), [_load("scoring"), _load("scoring_epyc")], _load("device"))
+    return score_tables.speed(_load("bench"), [_load("scoring"), _load("scoring_epyc"), _load("scoring_zen4")], _load("device"))
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
@@ -232,6 +232,7 @@ _MEASURED: dict[str, Callable[[Results], str]] = {
     "bench_gpu": _bench,
     "scoring": score_tables.scoring,
     "scoring_epyc": score_tables.scoring,
+    "scoring_zen4": score_tables.scoring,
     "procedures": _procedures,
     "parity": _parity,
     "families": _families,
