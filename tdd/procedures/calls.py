@@ -165,7 +165,12 @@ def to_common_size(sample: Any, mask: Any, *others: Any, coarse: bool = False) -
 
 
 def at_common_size(run: Callable[[Any, Any], _T], sample: Any, mask: Any, *others: Any, coarse: bool = True) -> _T:
-    """Return run(sample [n], mask), computed at a common size; see `to_common_size`. Leaves [n, ...] are cut back."""
+    """Return run(sample [n], mask), computed at a common size; see `to_common_size`. Leaves [n, ...] are cut back.
+
+    A mask of JAX's stays where it is, and its owner compiles for it.
+    """
+    if isinstance(mask, jax.Array):
+        return run(sample, mask)
     number = sample.shape[-1]
     sample, mask = to_common_size(sample, mask, *others, coarse=coarse)
     result, size = run(sample, mask), sample.shape[-1]

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from child_process import run_python
 
 import tdd
 from tdd.kernels import lattice
@@ -246,12 +247,21 @@ def test_arrays_of_numpy_and_jax_go_together(dtype):
         np.testing.assert_array_equal(tdd.ptdi(*mixed, alpha=0.3).selected, host.selected)
 
 
-def test_cut_results_stay_on_their_device_and_in_their_trace():
-    _, test = samples(70, 90)
-    p = np.nan_to_num(np.asarray(test)) ** 2 / 100
+def test_cut_results_stay_in_their_trace():
+    p = np.linspace(0, 1, 70, dtype=np.float32) ** 4
     by_level = jax.vmap(lambda level: tdd.lond(p, lattice.as_level(level)).reject)(jnp.array([0.05, 0.1]))
     np.testing.assert_array_equal(by_level[1], tdd.lond(p, 0.1).reject)
-    if len(jax.devices()) > 1:
-        there = jax.device_put(np.ones(90, bool), jax.devices()[1])
-        for leaf in jax.tree.leaves(tdd.e_bh(np.exp(-3 * test), 0.2, mask=there)):
-            assert leaf.devices() == {jax.devices()[1]}
+
+
+ON_TWO_DEVICES = """
+import json, jax, numpy as np, tdd
+there = jax.devices()[1]
+alone = tdd.e_bh(np.arange(70, dtype=np.float32), 0.2, mask=jax.device_put(np.ones(70, bool), there))
+level = tdd.lond(np.linspace(0, 1, 70), jax.device_put(np.float32(0.1), there))
+leaves = jax.tree.leaves((alone, level))
+print(json.dumps([leaf.devices() == {there} for leaf in leaves if isinstance(leaf, jax.Array)]))
+"""
+
+
+def test_cut_results_stay_on_their_device():
+    assert set(run_python(ON_TWO_DEVICES, devices=2)) == {True}
