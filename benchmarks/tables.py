@@ -62,7 +62,8 @@ def measured() -> str:
 
 def speed() -> str:
     """What the first page says of speed."""
-    return score_tables.speed(_load("bench"), [_load("scoring"), _load("scoring_epyc"), _load("scoring_zen4")], _load("device"))
+    scoring = [_load(name) for name in ("scoring", "scoring_epyc", "scoring_zen4")]
+    return score_tables.speed(_load("bench"), scoring, _load("device"))
 
 
 SECTIONS: dict[str, Callable[[], str]] = {
