@@ -1,4 +1,4 @@
-"""Numbers of calibration scores below each test score, and equal to it.
+"""Numbers of calibration scores below each test score, and equal to it; the types in which kernels compare.
 
 Ranks stay integers until the last division: `conformal` turns them into p-values, `stepup` decides on them directly.
 """

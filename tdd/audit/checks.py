@@ -180,9 +180,9 @@ def direction(evidence: Evidence, null: Null) -> Direction | None:
             less, known_as = ("less", "non-members") if null == "nonmember" else ("more", "members")
             warning = (
                 f"by {name} candidates look {less} like members than the known {known_as} (in {above / n / m:.0%} of "
-                f"pairs; p = {max(p_value, _LEAST):.1g} if they are alike): is its direction right? Scores whose "
-                "higher values mean a member need higher_is_member (--higher-is-member), and no others. If it "
-                "is right, the calibration items are not like the candidates"
+                f"pairs; p = {max(p_value, _LEAST):.1g} if they are alike): is its direction right? Only "
+                "scores whose higher values mean a member need higher_is_member (--higher-is-member). If it is right, "
+                "the calibration items are not like the candidates"
             )
             return Direction(name, float(above / n / m), p_value, warning)
     return None

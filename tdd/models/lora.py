@@ -34,7 +34,7 @@ from tdd.validate import InputError, some
 
 _PREFIX = "base_model.model."
 _TIED = (
-    "merged, it would change the embedding too, to which the head is tied: load the base model with "
+    "merging it would also change the embedding, to which the head is tied: load the base model with "
     "tie_word_embeddings=False, save the head as a tensor of its own, and merge the adapter into that"
 )
 _FACTOR = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])(?:\.[^.]+)?\.weight")

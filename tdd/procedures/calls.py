@@ -152,9 +152,10 @@ def to_common_size(sample: Any, mask: Any, *others: Any, coarse: bool = False) -
     """Pad host values [..., n] and their mask to a common size, so that data sets of many sizes share compiled
     programs.
 
-    JAX arrays, and values beside tracers (`others`), stay unchanged: their owner compiles for them.
+    JAX arrays, values whose mask is one, and values beside tracers (`others`), stay unchanged: their owner compiles for
+    them, on the device where they are.
     """
-    if not isinstance(sample, np.ndarray) or tracing(mask, *others):
+    if not isinstance(sample, np.ndarray) or isinstance(mask, jax.Array) or tracing(*others):
         return sample, mask
     extra = common_size(sample.shape[-1], coarse=coarse) - sample.shape[-1]
     if not extra:
@@ -165,12 +166,7 @@ def to_common_size(sample: Any, mask: Any, *others: Any, coarse: bool = False) -
 
 
 def at_common_size(run: Callable[[Any, Any], _T], sample: Any, mask: Any, *others: Any, coarse: bool = True) -> _T:
-    """Return run(sample [n], mask), computed at a common size; see `to_common_size`. Leaves [n, ...] are cut back.
-
-    A mask of JAX's stays where it is, and its owner compiles for it.
-    """
-    if isinstance(mask, jax.Array):
-        return run(sample, mask)
+    """Return run(sample [n], mask), computed at a common size; see `to_common_size`. Leaves [n, ...] are cut back."""
     number = sample.shape[-1]
     sample, mask = to_common_size(sample, mask, *others, coarse=coarse)
     result, size = run(sample, mask), sample.shape[-1]
@@ -269,14 +265,13 @@ def in_numpy(samples: Sequence[Any], *others: Any) -> Sequence[Any]:
     """Return samples of several types as NumPy arrays, where no array is traced: JAX's types of 32 bits do not hold
     what NumPy's of 64 do, nor its floats all integers. Floats that its own hold stay where they are."""
     given = [sample for sample in samples if sample is not None]
-    types = {sample.dtype for sample in given}
-    widest = jnp.result_type(float).itemsize
-    held = all(jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize <= widest for dtype in types)
-    if held or (len(types) == 1 and max(dtype.itemsize for dtype in types) <= widest) or tracing(*given, *others):
-        return samples
-    if all(isinstance(sample, np.ndarray) for sample in given):
+    if all(isinstance(sample, np.ndarray) for sample in given) or tracing(*given, *others):
         return samples
     if not all(isinstance(sample, np.ndarray) or sample.is_fully_addressable for sample in given):
+        return samples
+    types, widest = {sample.dtype for sample in given}, jnp.result_type(float).itemsize
+    comparable = len(types) == 1 or all(jnp.issubdtype(dtype, jnp.floating) for dtype in types)
+    if comparable and max(dtype.itemsize for dtype in types) <= widest:
         return samples
     return [sample if sample is None else _plain(np.asarray(sample)) for sample in samples]
 

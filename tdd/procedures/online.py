@@ -95,10 +95,7 @@ def e_lond(e_values: Any, alpha: Any, *, mask: Any = None) -> Online:
     e_values = arrays.as_vector(e_values, "e_values")
     arrays.check_e_values(e_values)
     mask = arrays.as_mask(mask, e_values, "mask")
-    level = level_operand(alpha)
-    return at_common_size(
-        lambda e, real: _e_lond(e, level, mask=real), as_floating(e_values), mask, alpha, coarse=False
-    )
+    return _in_order(_e_lond, e_values, alpha, mask)
 
 
 @in_own_settings()
@@ -149,9 +146,18 @@ def _decided(kernel: Any, p_values: Any, alpha: Any, mask: Any, initial_wealth: 
     if initial_wealth is not None:
         arrays.check_level(initial_wealth, "initial_wealth")
         options["initial_wealth"] = operand(initial_wealth, jnp.result_type(float))
-    level, others = level_operand(alpha), (alpha, initial_wealth)
-    run = lambda p, real: kernel(p, level, mask=real, **options)  # noqa: E731
-    return at_common_size(run, as_floating(p_values), mask, *others, coarse=False)
+    return _in_order(kernel, p_values, alpha, mask, **options)
+
+
+def _in_order(kernel: Any, values: Any, alpha: Any, mask: Any, **options: Any) -> Online:
+    """Decide a checked stream by a compiled kernel."""
+    level = level_operand(alpha)
+
+    def run(values: Any, real: Any) -> Online:
+        return kernel(values, level, mask=real, **options)
+
+    traced = (alpha, options.get("initial_wealth"))
+    return at_common_size(run, as_floating(values), mask, *traced, coarse=False)
 
 
 _lond = jax.jit(online.lond, static_argnames="dependence")

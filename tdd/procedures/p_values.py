@@ -106,16 +106,16 @@ def conformal_p_values(
     else:
         arrays.check_key(key, f'tie_break="{tie_break}"')
         key = key_of(key, (calibration, calibration_mask), (scores, mask))
-    if key is not None:
+    if key is not None:  # what is drawn depends on the sizes
         return _conformal(*samples, masks, key, null=null, tie_break=tie_break)
-    calibration, real = to_common_size(samples[0], masks["calibration_mask"], samples[1], masks["mask"], coarse=True)
+    (calibration, scores), (real, mask) = samples, (masks["calibration_mask"], masks["mask"])
+    calibration, real = to_common_size(calibration, real, scores, mask, coarse=True)
 
     def run(scores: Any, mask: Any) -> jax.Array:
-        return _conformal(
-            calibration, scores, {"calibration_mask": real, "mask": mask}, key, null=null, tie_break=tie_break
-        )
+        masks = {"calibration_mask": real, "mask": mask}
+        return _conformal(calibration, scores, masks, None, null=null, tie_break=tie_break)
 
-    return at_common_size(run, samples[1], masks["mask"], calibration, real)
+    return at_common_size(run, scores, mask, calibration, real)
 
 
 @functools.partial(jax.jit, static_argnames=("null", "tie_break"))

@@ -80,7 +80,7 @@ class Devices:
                 placed = shard(params, self.mesh)
             else:
                 whole = NamedSharding(self.mesh, PartitionSpec())
-                own = jax.tree.map(_own_copy, params)
+                own = jax.tree.map(_held_here, params)
                 placed = jax.device_put(own, whole if len(self) > 1 else self.devices[0])
             return jax.block_until_ready(placed)
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
@@ -198,7 +198,7 @@ def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool 
     return Devices(chosen, bool(shard_params))
 
 
-def _own_copy(leaf: Any) -> Any:
+def _held_here(leaf: Any) -> Any:
     """What this process holds of an array that others hold too: all of it, where each has a copy.
 
     Raises:

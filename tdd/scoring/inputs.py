@@ -153,8 +153,8 @@ def _say_unknown(tokenizer: Any, tokens: Sequence[Any], name: str) -> None:
     counts = [np.count_nonzero(np.asarray(ids) == unknown) for ids in tokens]
     if 10 * sum(counts) >= (total := sum(map(len, tokens))) > 0:
         _logger.warning(
-            "%.0f%% of the tokens in the %s pass are the unknown token, in %d of %d texts: is the tokenizer that of "
-            "the model?",
+            "%.0f%% of the tokens in the %s pass are the unknown token, in %d of %d texts: is this the "
+            "model's tokenizer?",
             100 * sum(counts) / total,
             name,
             np.count_nonzero(counts),

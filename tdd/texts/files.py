@@ -207,7 +207,7 @@ def _read_tsv(source: str, content: str) -> Rows:
     """A table with tabs, in the quoting of CSV or without any, where a quotation mark is a character like others."""
     unquoted = (content.startswith('"') or '\n"' in content or '\t"' in content) and not _is_quoted(source, content)
     if unquoted:
-        _logger.warning("%s: quotation marks are read as characters, for they do not quote as in CSV", source)
+        _logger.warning("%s: quotation marks are read as part of the texts: they do not quote fields as in CSV", source)
     return _read_csv(source, content, "\t", csv.QUOTE_NONE if unquoted else csv.QUOTE_MINIMAL)
 
 
@@ -305,8 +305,8 @@ def _file_format(path: pathlib.Path, format: str | None) -> str:
         table = "; save the table as .csv or .parquet" if name in _OF_TABLES else ""
         raise InputError(
             f"{path}: cannot tell the format from {extension}{table}; supported: "
-            f"{', '.join('.' + name for name in FORMATS)} (text formats also .gz and .zst), a folder of .txt "
-            "files or of shards, or its format named"
+            f"{', '.join('.' + name for name in FORMATS)} (text formats also .gz and .zst), or a folder of "
+            ".txt files or of shards; or name the format"
         )
     return FORMAT_OF[name]
 

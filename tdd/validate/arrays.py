@@ -246,10 +246,11 @@ def negated(values: Any) -> Any:
 def negated_together(*samples: Any) -> list[Any]:
     """Return checked samples in the reverse order and comparable with each other; those of several types are floats."""
     if len({sample.dtype for sample in samples}) > 1:
-        floating = [jnp.issubdtype(sample.dtype, jnp.floating) for sample in samples]
         samples = tuple(
-            sample if is_float else sample.astype(np.float64 if isinstance(sample, np.ndarray) else float)
-            for sample, is_float in zip(samples, floating, strict=True)
+            sample
+            if jnp.issubdtype(sample.dtype, jnp.floating)
+            else sample.astype(np.float64 if isinstance(sample, np.ndarray) else float)
+            for sample in samples
         )
     return [negated(sample) for sample in samples]
 

@@ -211,11 +211,11 @@ def test_mixed_precision(entry):
     arrays, floats = arrays_of(entry, 5), floats_of(entry)
     with jax.enable_x64(True):
         double = registry.to_device({n: x.astype(np.float64) if n in floats else x for n, x in arrays.items()})
-        program = jax.jit(lambda arrays: entry.call(**arrays))
-        wanted = jax.tree.leaves(program(double))
+        compiled = jax.jit(lambda arrays: entry.call(**arrays))
+        wanted = jax.tree.leaves(compiled(double))
         for single in (floats[::2], floats[1::2]):
             mixed = double | {name: double[name].astype(np.float32) for name in single}
-            for found, leaf in zip(jax.tree.leaves(program(mixed)), wanted, strict=True):
+            for found, leaf in zip(jax.tree.leaves(compiled(mixed)), wanted, strict=True):
                 if leaf.dtype.kind != "f":
                     np.testing.assert_array_equal(found, leaf)
                     continue

@@ -120,9 +120,9 @@ def test_the_class_that_was_saved_has_a_head_for_tokens(tmp_path, caplog):
     assert "without a head" not in caplog.text
     for _ in range(2):
         assert spec_of(tmp_path, {**config, "architectures": ["LlamaModel"]}) == spec_of(tmp_path, config)
-    assert caplog.text.count("names LlamaModel, a class without a head: scores mean something only if") == 1
+    assert caplog.text.count("names LlamaModel, a class without a head: scores are meaningful only if") == 1
     for name in ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "RewardModel"):
-        with pytest.raises(InputError, match=f"names Llama{name}, which gives no probabilities of tokens; if its"):
+        with pytest.raises(InputError, match=f"names Llama{name}, which gives no token probabilities; if the"):
             spec_of(tmp_path, {**config, "architectures": [f"Llama{name}"]})
 
 

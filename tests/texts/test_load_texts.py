@@ -106,6 +106,10 @@ def test_quotation_marks_of_a_tsv(tmp_path, content, texts):
     assert load_texts(write(tmp_path / "a.tsv", f"text\tlabel\n{content}")).texts == texts
 
 
+def test_an_open_quotation_is_named_where_it_opens(tmp_path):
+    assert "line 3 is not valid CSV" in message(write(tmp_path / "a.csv", 'text,n\na,1\n"b,2\nc"d,3\n'))
+
+
 def test_a_header_in_quotes_and_one_column_are_in_the_quoting_of_csv(tmp_path):
     assert load_texts(write(tmp_path / "a.tsv", '"text"\t"n"\n"a\tb\n"\t1\nc\t2\n')).texts == ("a\tb\n", "c")
     assert load_texts(write(tmp_path / "b.tsv", 'text\n"a\nb"\nc\n')).texts == ("a\nb", "c")

@@ -123,7 +123,8 @@ def check_keys(
             f"{where} has unknown keys {some(unknown)}: whether they change the computation cannot "
             "be told; remove them if they do not"
         )
-    _log_unread(where, tuple(left))
+    if left:
+        _warn_once("%s has keys that neither transformers nor tdd reads: %s", where, some(left))
 
 
 def _check_head(config: Mapping[str, Any], where: str) -> None:
@@ -136,22 +137,16 @@ def _check_head(config: Mapping[str, Any], where: str) -> None:
     for name in [name for name in named if isinstance(name, str)] if isinstance(named, list) else []:
         if _OTHER_HEAD.search(name):
             raise InputError(
-                f"{where} names {name}, which gives no probabilities of tokens; if its weights are those of a language "
-                "model all the same, name the class of that in architectures"
+                f"{where} names {name}, which gives no token probabilities; if the weights are those of a language "
+                "model all the same, name the class of the language model in architectures"
             )
         if name.endswith("Model") and "Head" not in name:
-            _log_without_head(where, name)
-
-
-@functools.cache
-def _log_without_head(where: str, name: str) -> None:
-    """Name the class, once."""
-    _logger.warning(
-        "%s names %s, a class without a head: scores mean something only if the weights are a language model's, "
-        "and not those of a model of embeddings",
-        where,
-        name,
-    )
+            _warn_once(
+                "%s names %s, a class without a head: scores are meaningful only if the weights are those of a "
+                "language model, not of an embedding model",
+                where,
+                name,
+            )
 
 
 def _code_names(auto_map: Any) -> Any:
@@ -175,7 +170,5 @@ def _is_read(key: str, model_type: str, config: Mapping[str, Any]) -> bool:
 
 
 @functools.cache
-def _log_unread(where: str, keys: tuple[str, ...]) -> None:
-    """Name the keys that nothing reads, once."""
-    if keys:
-        _logger.warning("%s has keys that neither transformers nor tdd reads: %s", where, some(keys))
+def _warn_once(message: str, *details: str) -> None:
+    _logger.warning(message, *details)
