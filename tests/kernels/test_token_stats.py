@@ -263,6 +263,16 @@ def test_the_fused_kernel_in_interpret_mode(platform, soft_cap):
     assert_fused_close(platform, hidden / 3, readout, targets, mask, soft_cap)
 
 
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+def test_a_nan_logit_stays_in_the_fused_kernel(platform):
+    """One of each row: that of token 300."""
+    hidden, readout, targets, mask = head(rows=137, width=128)
+    readout[300] = np.nan
+    got = fused(platform)(hidden, readout, targets, mask)
+    for name in {*FUSED} - {"rank"}:
+        assert np.isnan(got[name][mask]).all(), name
+
+
 @pytest.mark.slow("long")
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
 def test_the_fused_kernel_takes_bfloat16(platform):
